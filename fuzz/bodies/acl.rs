@@ -141,8 +141,8 @@ fn write_pieces(pieces: &[SnapshotPiece]) -> Vec<u8> {
 /// Reads bytes as the selector of a binding rule, and evaluates it.
 pub(crate) fn selector(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let values = [("name", "web-1"), ("team", "shop"), ("empty", "")];
-    let lists: [(&str, &[&str]); 2] = [("groups", &["ops", "dev"]), ("none", &[])];
+    let values = [("name", Some("web-1")), ("team", Some("shop")), ("empty", Some(""))];
+    let lists: [(&str, Option<&[&str]>); 2] = [("groups", Some(&["ops", "dev"])), ("none", Some(&[]))];
     let select = |text: &str| keyward_acl::model::fuzz::select(text, &values, &lists);
     match select(text) {
         Ok(matches) => {

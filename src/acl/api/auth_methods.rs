@@ -10,9 +10,11 @@ use super::request_context::RequestContext;
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
 use super::views::{READ_ONLY, parse_duration};
-use crate::model::auth_method::{AuthMethodRecord, Locality};
+use crate::model::auth_method::{AuthMethodRecord, Locality, MethodType, NamespaceRule};
 use crate::model::go_duration::GoDuration;
+use crate::model::names::NamespaceName;
 use crate::service::auth_methods::AuthMethodDraft;
+use crate::service::caller::Privilege;
 use crate::service::record_keys;
 use crate::service::typed_store::Stored;
 use crate::store::Freshness;
@@ -32,6 +34,10 @@ struct AuthMethodView<'a> {
     max_token_ttl: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_locality: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    namespace_rules: Vec<NamespaceRuleView<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    token_name_format: &'a str,
     /// Absent in lists, as in Consul.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<&'a Map<String, Value>>,
@@ -39,6 +45,35 @@ struct AuthMethodView<'a> {
     partition: &'static str,
     create_index: u64,
     modify_index: u64,
+}
+
+/// JSON view of an auth method of the configuration.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ConfiguredMethodView<'a> {
+    name: &'a str,
+    #[serde(rename = "Type")]
+    kind: &'static str,
+    description: String,
+    configured: bool,
+    roles: Vec<&'a str>,
+    namespace: NamespaceName,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ListedMethod<'a> {
+    Stored(AuthMethodView<'a>),
+    Configured(ConfiguredMethodView<'a>),
+}
+
+/// JSON view of a namespace rule.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct NamespaceRuleView<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    selector: &'a str,
+    bind_namespace: &'a str,
 }
 
 fn view(method: &Stored<AuthMethodRecord>, with_config: bool) -> AuthMethodView<'_> {
@@ -50,6 +85,12 @@ fn view(method: &Stored<AuthMethodRecord>, with_config: bool) -> AuthMethodView<
         description: &record.description,
         max_token_ttl: record.max_token_ttl.map(|ttl| GoDuration::from_duration(ttl).to_string()),
         token_locality: record.locality.map(Locality::as_str),
+        namespace_rules: record
+            .namespace_rules
+            .iter()
+            .map(|rule| NamespaceRuleView { selector: &rule.selector, bind_namespace: &rule.bind_namespace })
+            .collect(),
+        token_name_format: &record.token_name_format,
         config: with_config.then_some(&record.config),
         namespace: record.namespace.as_str(),
         partition: DEFAULT_PARTITION,
@@ -63,6 +104,12 @@ fn parse_draft(mut fields: JsonFields) -> Result<(AuthMethodDraft, Option<String
     let namespace = take_namespace(&mut fields)?;
     let max_token_ttl = parse_duration(&mut fields, "MaxTokenTTL")?;
     let config = fields.map("Config")?.unwrap_or_default();
+    let namespace_rules = fields.objects("NamespaceRules", |rule| {
+        Ok(NamespaceRule {
+            selector: rule.string("Selector")?.unwrap_or_default(),
+            bind_namespace: rule.string("BindNamespace")?.unwrap_or_default(),
+        })
+    })?;
     let mut text = |name| fields.string(name).map(Option::unwrap_or_default);
     let draft = AuthMethodDraft {
         name: text("Name")?,
@@ -71,6 +118,8 @@ fn parse_draft(mut fields: JsonFields) -> Result<(AuthMethodDraft, Option<String
         description: text("Description")?,
         max_token_ttl,
         locality: text("TokenLocality")?,
+        namespace_rules,
+        token_name_format: text("TokenNameFormat")?,
         config,
     };
     fields.ignore(READ_ONLY);
@@ -131,7 +180,27 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let scope = request.scope(&caller, None)?;
     let watch = record_keys::kind_prefix("auth-method", scope.single());
     let list = state.service.auth_methods().list(&caller, scope.single(), freshness).await?;
-    let methods: Vec<_> = list.entries.iter().map(|method| view(method, false)).collect();
+    let mut methods: Vec<_> = list.entries.iter().map(|method| ListedMethod::Stored(view(method, false))).collect();
+    // Clients of Consul do not ask for these: they would read, change or delete them, which only the configuration can.
+    let default_namespace = NamespaceName::default_namespace();
+    if request.query.parse_flag("configured")?
+        && scope.single().is_none_or(NamespaceName::is_default)
+        && caller.has(Privilege::AclRead, &default_namespace)
+    {
+        methods.extend(state.methods.configured().map(|(name, roles)| {
+            ListedMethod::Configured(ConfiguredMethodView {
+                name,
+                kind: MethodType::Cloud.as_str(),
+                description: format!(
+                    "acl.method.{name} of the configuration, with the login roles {}",
+                    roles.join(", ")
+                ),
+                configured: true,
+                roles,
+                namespace: default_namespace.clone(),
+            })
+        }));
+    }
     let mut response = ApiResponse::json(&methods, request.pretty())?;
     response.omitted = list.omitted;
     Ok(ReadResult { response, index: list.revision, watch: vec![watch], until: None })

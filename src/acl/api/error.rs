@@ -316,6 +316,7 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         | LoginError::Key(IssuerKeyError::Unknown { .. } | IssuerKeyError::None { .. })
         | LoginError::Signature
         | LoginError::Bind { .. }
+        | LoginError::BindNamespace { .. }
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,
     };
     // Consul's clients look for this text to tell a refusal from a failure.

@@ -36,6 +36,15 @@ pub struct AuthMethod {
     /// Rules of Consul Enterprise for the namespaces of its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespace_rules: Option<Value>,
+    /// Description of its tokens, with placeholders.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
+    pub token_name_format: String,
+    /// True for a method of the server's configuration, which no call changes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub configured: bool,
+    /// Login roles of a method of the configuration.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
     /// Namespace of the record.
     #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -70,6 +79,9 @@ pub struct NewAuthMethod {
     /// Rules of Consul Enterprise for the namespaces of its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_rules: Option<Value>,
+    /// Description of its tokens, with placeholders; the usual one if empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub token_name_format: String,
 }
 
 impl From<&AuthMethod> for NewAuthMethod {
@@ -83,9 +95,20 @@ impl From<&AuthMethod> for NewAuthMethod {
             token_locality,
             config,
             namespace_rules,
+            token_name_format,
             ..
         } = method.clone();
-        Self { name, kind, display_name, description, max_token_ttl, token_locality, config, namespace_rules }
+        Self {
+            name,
+            kind,
+            display_name,
+            description,
+            max_token_ttl,
+            token_locality,
+            config,
+            namespace_rules,
+            token_name_format,
+        }
     }
 }
 
@@ -118,11 +141,12 @@ impl AclClient {
         self.delete(&endpoint(&["acl", "auth-method", name])).await
     }
 
-    /// Lists auth methods, without the configuration of their type.
+    /// Lists auth methods, without the configuration of their type. The list of a keyward server ends with the methods of its
+    /// configuration.
     pub async fn list_auth_methods(
         &self,
         query: &QueryOptions,
     ) -> Result<ReadResponse<Vec<AuthMethod>>, AclClientError> {
-        self.get(&endpoint(&["acl", "auth-methods"]), &[], query).await
+        self.get(&endpoint(&["acl", "auth-methods"]), &[("configured", "true")], query).await
     }
 }

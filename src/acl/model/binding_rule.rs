@@ -111,6 +111,9 @@ pub(crate) enum BindError {
     /// A claim would supply the `/` of a policy's name.
     #[error("a \"/\" in the name of a policy must be in BindName, not in the claim value {0:?}")]
     Slash(String),
+    /// No namespace can have the evaluated name.
+    #[error("{0:?} is not a valid name for a namespace")]
+    Namespace(String),
     /// The templated policy does not exist.
     #[error("templated policy {0:?} does not exist")]
     NoTemplate(String),
@@ -123,9 +126,7 @@ impl Binding {
     /// Validates the target for a method with the claims `claim_names`. An error means that it would fail for every
     /// login.
     pub(crate) fn validate(&self, claim_names: &VerifiedClaims) -> Result<(), BindError> {
-        let mut someone = claim_names.clone();
-        someone.values.values_mut().for_each(|value| "someone".clone_into(value));
-        self.bind(&someone).map(drop)
+        self.bind(&claim_names.with_example_values()).map(drop)
     }
 
     /// Evaluates the target for a login's claims. Letters A to Z of values are inserted in lower case, as Consul does.
@@ -175,6 +176,12 @@ impl Binding {
     }
 }
 
+/// Evaluates the name of a namespace for a login's claims. Fails if no namespace can have the evaluated name.
+pub(crate) fn bind_namespace(text: &str, claims: &VerifiedClaims) -> Result<NamespaceName, BindError> {
+    let name = interpolate(text, BindType::Role, claims)?;
+    name.parse().map_err(|_| BindError::Namespace(name.chars().take(128).collect()))
+}
+
 /// Replaces `${value.NAME}` placeholders in a string. `$${` is an escaped `${`.
 fn interpolate(text: &str, kind: BindType, claims: &VerifiedClaims) -> Result<String, BindError> {
     let broken = || BindError::Placeholder(text.chars().take(128).collect());
@@ -195,7 +202,8 @@ fn interpolate(text: &str, kind: BindType, claims: &VerifiedClaims) -> Result<St
         let value = name.strip_prefix("value.").and_then(|name| claims.values.get(name));
         let unknown =
             || BindError::Unknown { name: name.chars().take(128).collect(), available: claims.describe_names() };
-        let value = value.ok_or_else(unknown)?;
+        // As in Consul, a claim that the token lacks inserts nothing.
+        let value = value.ok_or_else(unknown)?.as_deref().unwrap_or_default();
         // A claim must not choose a built-in policy, or the folder of another team's one.
         if kind == BindType::Policy && value.contains('/') {
             return Err(BindError::Slash(value.chars().take(128).collect()));

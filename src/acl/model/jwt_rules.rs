@@ -89,7 +89,7 @@ impl JwtRules {
         let mut verified = self.claim_names();
         for (claim, name) in &self.values {
             if let Some(value) = get_claim(claims, claim) {
-                verified.values.insert(name.clone(), text(value).ok_or_else(|| invalid_claim(claim))?);
+                verified.values.insert(name.clone(), Some(text(value).ok_or_else(|| invalid_claim(claim))?));
             }
         }
         for (claim, name) in &self.lists {
@@ -98,7 +98,10 @@ impl JwtRules {
                 Value::Array(list) => list.iter().map(text).collect(),
                 single => text(single).map(|single| vec![single]),
             };
-            verified.lists.insert(name.clone(), list.ok_or_else(|| invalid_claim(claim))?);
+            let mut list = list.ok_or_else(|| invalid_claim(claim))?;
+            // As in Consul, so that `is empty` says the same.
+            list.retain(|entry| !entry.is_empty());
+            verified.lists.insert(name.clone(), Some(list));
         }
         Ok(verified)
     }
@@ -212,15 +215,16 @@ mod tests {
             ("org", json!({"primary": "engineering", "roles": "one"})),
             ("admin", json!(true)),
             ("a/b", json!([7])),
-            ("groups", json!(["foo", 1, false])),
+            ("groups", json!(["foo", 1, "", false])),
             ("other", json!("x")),
         ];
         let known = verified(&rules(), &change).unwrap();
         let values = [("admin", "true"), ("name", "Jeff"), ("org", "engineering"), ("slash", "7")];
-        let values: BTreeMap<_, _> = values.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let values: BTreeMap<_, _> = values.map(|(name, value)| (name.to_owned(), Some(value.to_owned()))).into();
         assert_eq!(known.values, values);
-        assert_eq!(known.lists["groups"], ["foo", "1", "false"]);
-        assert_eq!(known.lists["roles"], ["one"]);
+        let list = |entries: &[&str]| Some(entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>());
+        assert_eq!(known.lists["groups"], list(&["foo", "1", "false"]));
+        assert_eq!(known.lists["roles"], list(&["one"]));
         assert_eq!(verified(&rules(), &[]).unwrap(), rules().claim_names());
         assert_eq!(rules().claim_names().values.len(), 4);
         for (name, value) in [("first_name", json!({})), ("groups", json!([["x"]])), ("admin", json!([true]))] {

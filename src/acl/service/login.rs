@@ -161,6 +161,11 @@ impl LoginMethods {
         outcome
     }
 
+    /// Returns the names of the methods of the configuration with the names of their login roles.
+    pub(crate) fn configured(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+        self.configured.iter().map(|(name, method)| (name.as_str(), method.roles.keys().map(String::as_str).collect()))
+    }
+
     async fn try_login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let (name, method) = self.configured.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
         let unverified_jwt = request.unverified_jwt.ok_or(LoginError::Missing("jwt"))?;

@@ -20,6 +20,10 @@ pub enum InvalidRequest {
     MethodTypeChanged,
     #[error("Invalid Auth Method: TokenLocality {0:?} is neither \"local\" nor \"global\"")]
     TokenLocality(String),
+    #[error("Invalid Auth Method: NamespaceRules[{index}]: {reason}")]
+    NamespaceRule { index: usize, reason: String },
+    #[error("Invalid Auth Method: invalid TokenNameFormat: {0}")]
+    TokenNameFormat(String),
     #[error("Invalid Auth Method: {0}")]
     MethodConfig(String),
     #[error("Invalid Auth Method: Config JWTValidationPubKeys[{index}] {reason}")]
@@ -28,7 +32,7 @@ pub enum InvalidRequest {
     // Binding rules
     #[error("Invalid Binding Rule: no AuthMethod is set")]
     RuleMethodMissing,
-    #[error("Invalid Binding Rule: cannot find auth method {0:?}")]
+    #[error("Invalid Binding Rule: cannot find auth method with name {0:?}: not found")]
     RuleMethod(String),
     #[error("Invalid Binding Rule: the AuthMethod of a binding rule is immutable")]
     RuleMethodChanged,

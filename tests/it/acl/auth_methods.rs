@@ -113,6 +113,18 @@ async fn invalid_auth_methods_are_refused_with_the_reason() {
     check(json!({"Config": {"JWKSURL": "https://u:hush@a/"}}), 400, "must not contain a user").await;
     check(json!({"Config": {"JWTSupportedAlgs": ["HS256"], "JWKSURL": "https://a"}}), 400, "none of RS256").await;
     check(json!({"Config": 7}), 400, "field Config of type map").await;
+    let rules = |selector: &str, namespace: &str| json!({"NamespaceRules": [{"Selector": selector, "BindNamespace": namespace}]});
+    check(rules("value.x == y", "a"), 400, "Invalid Auth Method: NamespaceRules[0]: invalid Selector: value.x is")
+        .await;
+    check(rules("", "${value.x}"), 400, "NamespaceRules[0]: invalid BindNamespace: ${value.x} is unknown").await;
+    check(rules("", ""), 400, "invalid BindNamespace: \"\" is not a valid name for a namespace").await;
+    check(json!({"NamespaceRules": [{"Other": 1}]}), 400, "unknown field \"Other\"").await;
+    check(json!({"TokenNameFormat": "${identity.x}"}), 400, "invalid TokenNameFormat: ${identity.x} is unknown").await;
+    for none in [Value::Null, json!([])] {
+        let draft = json!({"Name": "none", "NamespaceRules": none, "TokenNameFormat": ""});
+        check(draft, 200, "\"Name\":\"none\"").await;
+        assert_eq!(acl.delete("/v1/acl/auth-method/none").await.status, 200);
+    }
     check(json!({"Other": 7}), 400, "AuthMethod decoding failed: json: unknown field \"Other\"").await;
     check(json!({"MaxTokenTTL": 90_000_000_000_i64, "Name": "x".repeat(128)}), 200, "1m30s").await;
 
@@ -218,7 +230,7 @@ async fn invalid_binding_rules_are_refused_with_the_reason() {
         assert!(response.text.contains(reason), "{change} {response:?}");
     };
     check(json!({"AuthMethod": ""}), "Invalid Binding Rule: no AuthMethod is set").await;
-    check(json!({"AuthMethod": "nobody"}), "cannot find auth method \"nobody\"").await;
+    check(json!({"AuthMethod": "nobody"}), "cannot find auth method with name \"nobody\": not found").await;
     check(json!({"BindType": "group"}), "unknown BindType \"group\"").await;
     check(json!({"BindName": ""}), "no BindName is set").await;
     check(json!({"BindName": "Web"}), "\"Web\" is not a valid name for this BindType").await;

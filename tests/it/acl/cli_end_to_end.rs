@@ -294,10 +294,12 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     run_ok(&service, "namespace update team-1 --default-role-name ops --merge", "").await;
     let bare = text(&json(&service, "token create --namespace team-1").await["SecretID"]);
     let own = acl(&service.url, &bare, "whoami", "").await;
-    assert!(
-        own.out.contains("Default policies:  web-read (") && own.out.contains("Default roles:     ops ("),
-        "{own:?}"
-    );
+    assert!(own.code == 0 && own.error.contains("may not read its namespace: default policies and roles"), "{own:?}");
+    let rules = "namespace \"team-1\" { policy = \"read\" }";
+    run_ok(&service, "policy create --name shows-team-1 --rules -", rules).await;
+    run_ok(&service, "namespace update team-1 --default-policy-name shows-team-1 --merge", "").await;
+    let own = acl(&service.url, &bare, "whoami", "").await;
+    assert!(own.out.contains("web-read (") && own.out.contains("Default roles:     ops ("), "{own:?}");
     assert!(own.error.contains("its rights come from the defaults of its namespace"), "{own:?}");
     let own = acl(&service.url, &bare, "whoami --format json", "").await;
     let own: Value = serde_json::from_str(&own.out).unwrap();
@@ -308,7 +310,7 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     let nobody = acl(&service.url, "", "whoami", "").await;
     assert!(nobody.code == 6 && nobody.error.starts_with("error: no token was given: pass --token-file"), "{nobody:?}");
     let unknown = acl(&service.url, "", "login --method ci --bearer-token-file -", "header.payload.signature").await;
-    assert!(unknown.code == 8 && unknown.error.contains("auth method \"ci\" does not exist"), "{unknown:?}");
+    assert!(unknown.code == 8 && unknown.error.contains("auth method \"ci\" not found"), "{unknown:?}");
 
     let deleted = acl(&service.url, &service.root, "namespace delete team-1", "").await;
     assert!(

@@ -124,6 +124,84 @@ async fn a_token_gets_the_links_of_the_matching_binding_rules() {
 }
 
 #[tokio::test]
+async fn the_binding_rules_that_nomad_sets_up_tell_services_from_tasks() {
+    let world = World::start().await;
+    let mappings = json!({
+        "nomad_namespace": "nomad_namespace", "nomad_job_id": "nomad_job_id", "nomad_task": "nomad_task",
+        "nomad_service": "nomad_service",
+    });
+    let config = json!({
+        "JWTValidationPubKeys": [world.key.pem()], "BoundAudiences": ["a"], "JWTSupportedAlgs": ["RS256"],
+        "ClaimMappings": mappings,
+    });
+    world.method(json!({"Config": config, "NamespaceRules": null})).await;
+    world.acl.make("/v1/acl/role", json!({"Name": "nomad-tasks-default"})).await;
+    world.rule("service", "${value.nomad_service}", "\"nomad_service\" in value").await;
+    world.rule("role", "nomad-tasks-${value.nomad_namespace}", "\"nomad_service\" not in value").await;
+    let login = async |name: &str, value: &str| {
+        let mut claims = world.claims();
+        claims["nomad_namespace"] = json!("default");
+        claims[name] = json!(value);
+        world.acl.log_in("people", &world.key.sign(&claims)).await.json()
+    };
+    let service = login("nomad_service", "web").await;
+    assert_eq!((&service["ServiceIdentities"], service.get("Roles")), (&json!([{"ServiceName": "web"}]), None));
+    let task = login("nomad_task", "app").await;
+    assert_eq!((&task["Roles"][0]["Name"], task.get("ServiceIdentities")), (&json!("nomad-tasks-default"), None));
+}
+
+#[tokio::test]
+async fn a_namespace_rule_puts_the_token_and_its_links_into_another_namespace() {
+    let world = World::start().await;
+    let rules = json!([
+        {"Selector": "value.name == nobody", "BindNamespace": "none"},
+        {"Selector": "value.name == Jeff2", "BindNamespace": "team-${value.primary_org}"},
+        {"Selector": "value.name == lost", "BindNamespace": "gone"},
+    ]);
+    world.method(json!({"NamespaceRules": rules, "TokenNameFormat": "${auth_method}/${identity.name}"})).await;
+    let read = world.acl.get("/v1/acl/auth-method/people").await.json();
+    assert_eq!(
+        (&read["NamespaceRules"], &read["TokenNameFormat"]),
+        (&rules, &json!("${auth_method}/${identity.name}"))
+    );
+    world.acl.make("/v1/namespace", json!({"Name": "team-engineering"})).await;
+    let role = json!({"Name": "r", "Namespace": "team-engineering"});
+    let role = world.acl.make("/v1/acl/role", role).await;
+    world.acl.make("/v1/acl/role", json!({"Name": "r"})).await;
+    world.rule("role", "r", "").await;
+    let token = world.acl.log_in("people", &world.jwt()).await.json();
+    assert_eq!((&token["Namespace"], &token["Roles"][0]["ID"]), (&json!("team-engineering"), &role["ID"]));
+    assert_eq!((&token["AuthMethod"], &token["AuthMethodNamespace"]), (&json!("people"), &json!("default")));
+    assert_eq!(token["Description"], "people/Jeff2");
+    let own = world.acl.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
+    assert_eq!(own.status, 200, "{own:?}");
+
+    // No rule matches: the namespace of the method. A namespace that is not there: no token.
+    let login = async |name: &str| {
+        let mut claims = world.claims();
+        claims["first_name"] = json!(name);
+        world.acl.log_in("people", &world.key.sign(&claims)).await
+    };
+    assert_eq!(login("other").await.json()["Namespace"], "default");
+    let lost = login("lost").await;
+    assert_eq!(lost.status, 403, "{lost:?}");
+    assert!(lost.text.contains("a namespace rule cannot bind: namespace \"gone\" does not exist"), "{lost:?}");
+
+    // Its tokens end with the method, wherever they are.
+    assert_eq!(world.acl.delete("/v1/acl/auth-method/people").await.status, 200);
+    let own = world.acl.call("GET", "/v1/acl/token/self", token["SecretID"].as_str(), None).await;
+    assert_eq!(own.status, 404, "{own:?}");
+
+    let config = json!({"JWTValidationPubKeys": [world.key.pem()]});
+    let inner = json!({
+        "Name": "inner", "Type": "jwt", "Config": config, "Namespace": "team-engineering",
+        "NamespaceRules": [{"BindNamespace": "default"}],
+    });
+    let refused = world.acl.put("/v1/acl/auth-method", inner).await;
+    assert!(refused.status == 400 && refused.text.contains("only an auth method in the namespace"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_claim_cannot_supply_the_slash_of_a_policy_name() {
     let world = World::start().await;
     world.acl.make("/v1/acl/policy", json!({"Name": "team/a", "Rules": "acl = \"read\""})).await;
@@ -187,7 +265,8 @@ async fn invalid_jwts_are_refused() {
         assert!(!response.text.contains("hush"), "{response:?}");
     };
     let jwt = world.jwt();
-    check(json!({"AuthMethod": "nobody", "BearerToken": jwt}), 403, "ACL not found").await;
+    let unknown = "ACL not found: auth method \"nobody\" not found";
+    check(json!({"AuthMethod": "nobody", "BearerToken": jwt}), 403, unknown).await;
     check(json!({"AuthMethod": "a/b", "BearerToken": jwt}), 403, "ACL not found").await;
     check(json!({"BearerToken": jwt}), 403, "ACL not found").await;
     check(json!({"AuthMethod": "people"}), 400, "malformed jwt").await;

@@ -36,6 +36,8 @@ mod certificate_renewal;
 mod bootstrap_reset;
 mod policies;
 mod roles;
+#[cfg(feature = "fuzzing")]
+mod selectors;
 #[cfg(feature = "dev")]
 mod configured_server;
 #[cfg(feature = "dev")]

@@ -55,6 +55,25 @@ impl World {
 }
 
 #[tokio::test]
+async fn a_method_of_the_configuration_is_listed_for_those_who_ask_for_it() {
+    let world = World::start().await;
+    let made = world.server.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = made["SecretID"].as_str();
+    let list =
+        async |query: &str| world.server.call("GET", &format!("/v1/acl/auth-methods{query}"), root, None).await.json();
+    assert_eq!(list("").await, json!([]), "clients of Consul could not read it by its name");
+    let listed = list("?configured=true").await;
+    assert_eq!(
+        (&listed[0]["Name"], &listed[0]["Type"], &listed[0]["Configured"]),
+        (&json!("cloud"), &json!("cloud"), &json!(true))
+    );
+    assert_eq!(listed[0]["Roles"], json!(["elsewhere", "group", "machine", "principal", "set"]));
+    assert_eq!(listed[1], Value::Null);
+    world.server.call("PUT", "/v1/namespace", root, Some(json!({"Name": "team"}))).await;
+    assert_eq!(list("?configured=true&ns=team").await, json!([]));
+}
+
+#[tokio::test]
 async fn a_machine_logs_in_and_reads_its_token() {
     let world = World::start().await;
     let response = world.server.login("machine", &world.jwt()).await;

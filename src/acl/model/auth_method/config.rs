@@ -177,19 +177,21 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&mut self, name: &str) -> Result<Option<String>, ConfigError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-            Some(_) => Err(ConfigError(format!("Config {name} must be a string"))),
-        }
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let text = weak_text(weak_single(value));
+        let text = text.ok_or_else(|| ConfigError(format!("Config {name} must be a string")))?;
+        Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
     fn texts(&mut self, name: &str) -> Result<Vec<String>, ConfigError> {
         let fail = || ConfigError(format!("Config {name} must be a list of at most {MAX_ENTRIES} non-empty strings"));
         let Some(value) = self.take(name) else { return Ok(Vec::new()) };
-        let list = value.as_array().filter(|list| list.len() <= MAX_ENTRIES).ok_or_else(fail)?;
-        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or_else(fail);
-        list.iter().map(text).collect()
+        // A single value is a list of one.
+        let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        if list.len() > MAX_ENTRIES {
+            return Err(fail());
+        }
+        list.iter().map(|value| weak_text(value).filter(|text| !text.is_empty()).ok_or_else(fail)).collect()
     }
 
     fn keys(&mut self, kind: MethodType, issuer: Option<&str>) -> Result<KeySource, ConfigError> {
@@ -247,10 +249,10 @@ impl<'a> Fields<'a> {
     fn mappings(&mut self, name: &str) -> Result<BTreeMap<String, String>, ConfigError> {
         let fail = |reason: &str| ConfigError(format!("Config {name} {reason}"));
         let Some(value) = self.take(name) else { return Ok(BTreeMap::new()) };
-        let map = value.as_object().filter(|map| map.len() <= MAX_ENTRIES);
+        let map = weak_map(value).filter(|map| map.len() <= MAX_ENTRIES);
         let map = map.ok_or_else(|| fail("must be a map of at most 64 names of claims to names"))?;
         let mut mappings: BTreeMap<String, String> = BTreeMap::new();
-        for (claim, value) in map {
+        for (claim, value) in &map {
             let target = value.as_str().unwrap_or_default();
             let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             if !target.starts_with(|first: char| first.is_ascii_alphabetic()) || !target.bytes().all(inner) {
@@ -270,8 +272,14 @@ impl<'a> Fields<'a> {
         let fail = || ConfigError(format!("Config {name} must be a duration, such as \"150s\""));
         let span = match self.take(name) {
             None => GoDuration(0),
-            Some(Value::String(text)) => text.parse().map_err(|_| fail())?,
-            Some(value) => GoDuration(value.as_i64().ok_or_else(fail)?),
+            Some(value) => match weak_single(value) {
+                // In Consul a string of digits is a number, too: of nanoseconds.
+                Value::String(text) => match text.parse() {
+                    Ok(nanoseconds) => GoDuration(nanoseconds),
+                    Err(_) => text.parse().map_err(|_| fail())?,
+                },
+                value => GoDuration(value.as_i64().ok_or_else(fail)?),
+            },
         };
         let span = span.to_duration().map_or(Duration::ZERO, |span| if span.is_zero() { default } else { span });
         if span > MAX_LEEWAY { Err(ConfigError(format!("Config {name} cannot be more than 1h0m0s"))) } else { Ok(span) }
@@ -282,6 +290,36 @@ impl<'a> Fields<'a> {
             None => Ok(()),
             Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", quote(name)))),
         }
+    }
+}
+
+/// Returns the value of a list of one, which tools that read HCL write for a block.
+fn weak_single(value: &Value) -> &Value {
+    match value.as_array().map(Vec::as_slice) {
+        Some([single]) => single,
+        _ => value,
+    }
+}
+
+/// Returns a string as Consul decodes it: a number by its digits, a bool as 1 or 0.
+fn weak_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(u8::from(*flag).to_string()),
+        _ => None,
+    }
+}
+
+/// Returns a map as Consul decodes it: a list of maps is one map, whose later keys count.
+fn weak_map(value: &Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(map) => Some(map.clone()),
+        Value::Array(maps) => maps.iter().map(weak_map).try_fold(Map::new(), |mut all, map| {
+            all.extend(map?);
+            Some(all)
+        }),
+        _ => None,
     }
 }
 

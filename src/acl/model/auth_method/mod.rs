@@ -1,6 +1,7 @@
 //! Auth method records: exchange of a verified identity for a token.
 
 mod config;
+mod token_name;
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use config::{AcceptedIdentity, Algorithm, KeySource, MethodConfig};
+pub(crate) use token_name::TokenNameFormat;
 
 use super::go_duration::GoDuration;
 use super::id::Id;
@@ -37,6 +39,12 @@ pub(crate) struct AuthMethodRecord {
     /// Locality of its tokens; `None` means local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
+    /// Rules for the namespace of its tokens, of which the first that matches applies; only for a method in `default`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespace_rules: Vec<NamespaceRule>,
+    /// Description of its tokens, validated by [`TokenNameFormat::parse`]; empty for the usual one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub token_name_format: String,
     /// Configuration of the type as written, validated by [`MethodConfig::read`].
     pub config: Map<String, Value>,
 }
@@ -46,6 +54,16 @@ impl AuthMethodRecord {
     pub(crate) fn makes_local_tokens(&self) -> bool {
         self.locality != Some(Locality::Global)
     }
+}
+
+/// Rule of an auth method that decides in which namespace a login gets its token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamespaceRule {
+    /// Selector of logins; empty for all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// Name of the namespace, with placeholders for claims.
+    pub bind_namespace: String,
 }
 
 /// Type of an auth method.

@@ -4,8 +4,8 @@ use super::*;
 
 fn claims() -> VerifiedClaims {
     let mut claims = VerifiedClaims::empty(["name", "org", "none"], ["groups"]);
-    claims.values.insert("name".into(), "Jeff2".into());
-    claims.values.insert("org".into(), "Engineering".into());
+    claims.values.insert("name".into(), Some("Jeff2".into()));
+    claims.values.insert("org".into(), Some("Engineering".into()));
     claims
 }
 

@@ -16,10 +16,15 @@ use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
 use super::transaction::{Transaction, retry_on_conflict};
 use super::typed_store::Stored;
-use crate::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
+use crate::model::auth_method::{
+    AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, NamespaceRule, TokenNameFormat, max_token_ttl,
+};
+use crate::model::binding_rule::bind_namespace;
 use crate::model::go_duration::GoDuration;
 use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_name};
+use crate::model::selector::Selector;
+use crate::model::verified_claims::VerifiedClaims;
 use crate::store::{Freshness, Revision};
 use removal::Removal;
 
@@ -38,6 +43,10 @@ pub(crate) struct AuthMethodDraft {
     pub max_token_ttl: GoDuration,
     /// Locality of its tokens, `local` or `global`; empty for the default.
     pub locality: String,
+    /// Rules for the namespace of its tokens.
+    pub namespace_rules: Vec<NamespaceRule>,
+    /// Description of its tokens, with placeholders; empty for the usual one.
+    pub token_name_format: String,
     /// Configuration of the type.
     pub config: Map<String, Value>,
 }
@@ -227,6 +236,10 @@ fn validate_draft(
             pem_keys(key).map_err(|error| InvalidRequest::ValidationKey { index, reason: error.to_string() })?;
         }
     }
+    let claim_names = config.claim_names();
+    validate_namespace_rules(&draft.namespace_rules, &namespace, &claim_names)?;
+    TokenNameFormat::parse(&draft.token_name_format, &claim_names)
+        .map_err(|error| InvalidRequest::TokenNameFormat(error.to_string()))?;
     Ok(AuthMethodRecord {
         id,
         name: draft.name.clone(),
@@ -236,6 +249,37 @@ fn validate_draft(
         description: draft.description.clone(),
         max_token_ttl,
         locality,
+        namespace_rules: draft.namespace_rules.clone(),
+        token_name_format: draft.token_name_format.clone(),
         config: draft.config.clone(),
     })
+}
+
+/// Most namespace rules of a method: each login evaluates them.
+const MAX_NAMESPACE_RULES: usize = 64;
+
+fn validate_namespace_rules(
+    rules: &[NamespaceRule],
+    namespace: &NamespaceName,
+    claim_names: &VerifiedClaims,
+) -> Result<(), InvalidRequest> {
+    let fail = |index: usize, reason: String| Err(InvalidRequest::NamespaceRule { index, reason });
+    if !rules.is_empty() && !namespace.is_default() {
+        return fail(0, "only an auth method in the namespace \"default\" can have namespace rules".to_owned());
+    }
+    if rules.len() > MAX_NAMESPACE_RULES {
+        return fail(MAX_NAMESPACE_RULES, format!("at most {MAX_NAMESPACE_RULES} rules are allowed"));
+    }
+    let example = claim_names.with_example_values();
+    for (index, rule) in rules.iter().enumerate() {
+        if !rule.selector.is_empty()
+            && let Err(error) = Selector::parse(&rule.selector, claim_names)
+        {
+            return fail(index, format!("invalid Selector: {error}"));
+        }
+        if let Err(error) = bind_namespace(&rule.bind_namespace, &example) {
+            return fail(index, format!("invalid BindNamespace: {error}"));
+        }
+    }
+    Ok(())
 }

@@ -5,12 +5,13 @@ use serde_json::{Map, Value};
 
 use super::LoginError;
 use crate::model::auth_method::AuthMethodRecord;
-use crate::model::binding_rule::{BindTarget, BindingRuleRecord};
+use crate::model::binding_rule::{BindTarget, BindingRuleRecord, bind_namespace};
 use crate::model::id::Id;
 use crate::model::links::{
     LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
     templated_policies,
 };
+use crate::model::names::NamespaceName;
 use crate::model::selector::Selector;
 use crate::model::verified_claims::VerifiedClaims;
 use crate::service::acl_service::AclService;
@@ -20,8 +21,10 @@ use crate::service::record_keys;
 use crate::store::Freshness;
 
 /// Links and roles that a login grants.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Grant {
+    /// Namespace of the token.
+    pub(super) namespace: NamespaceName,
     pub(super) links: Links,
     pub(super) roles: Vec<Id>,
 }
@@ -37,15 +40,16 @@ impl Grant {
     ) -> Result<Option<Self>, LoginError> {
         let prefix = record_keys::kind_prefix("binding-rule", Some(&method.namespace));
         let rules = service.typed_store.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
-        let mut grant = Self::default();
+        let namespace = Self::evaluate_namespace(service, method, claim_names, claims).await?;
+        let mut grant = Self { namespace, links: Links::default(), roles: Vec::new() };
         let mut bound_any = false;
         // By id: rules of a deleted method may remain for a while, and a new method may have its name.
         for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {
-            if !selects(rule, claim_names, claims) {
+            if !selects(&rule.selector, &rule.id, claim_names, claims) {
                 continue;
             }
             let bound = rule.bind.bind(claims).map_err(|reason| LoginError::Bind { rule: rule.id, reason })?;
-            bound_any |= grant.add(service, method, bound).await?;
+            bound_any |= grant.add(service, bound).await?;
         }
         if !bound_any {
             return Ok(None);
@@ -61,13 +65,30 @@ impl Grant {
         Ok(Some(grant))
     }
 
-    /// Adds a bind target to the grant; returns false for a role or policy that does not exist.
-    async fn add(
-        &mut self,
+    /// Returns the namespace of the token: that of the first namespace rule that matches, else that of the method.
+    async fn evaluate_namespace(
         service: &AclService,
         method: &AuthMethodRecord,
-        bound: BindTarget,
-    ) -> Result<bool, ServiceError> {
+        claim_names: &VerifiedClaims,
+        claims: &VerifiedClaims,
+    ) -> Result<NamespaceName, LoginError> {
+        let mut rules = method.namespace_rules.iter();
+        let Some(rule) = rules.find(|rule| selects(&rule.selector, &method.name, claim_names, claims)) else {
+            return Ok(method.namespace.clone());
+        };
+        let namespace = bind_namespace(&rule.bind_namespace, claims)
+            .map_err(|reason| LoginError::BindNamespace { reason: reason.to_string() })?;
+        match service.records.active_namespace(&namespace).await {
+            Ok(found) => Ok(found.value.name.clone()),
+            Err(ServiceError::NotFound(_) | ServiceError::Conflict(_)) => {
+                Err(LoginError::BindNamespace { reason: format!("namespace {:?} does not exist", namespace.as_str()) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds a bind target to the grant; returns false for a role or policy that does not exist.
+    async fn add(&mut self, service: &AclService, bound: BindTarget) -> Result<bool, ServiceError> {
         let (ids, key) = match bound {
             BindTarget::Service(service_name) => {
                 self.links.service_identities.push(ServiceIdentity { service_name, datacenters: Vec::new() });
@@ -86,8 +107,8 @@ impl Grant {
                 });
                 return Ok(true);
             }
-            BindTarget::Role(name) => (&mut self.roles, record_keys::role_name(&method.namespace, &name)),
-            BindTarget::Policy(name) => (&mut self.links.policies, record_keys::policy_name(&method.namespace, &name)),
+            BindTarget::Role(name) => (&mut self.roles, record_keys::role_name(&self.namespace, &name)),
+            BindTarget::Policy(name) => (&mut self.links.policies, record_keys::policy_name(&self.namespace, &name)),
         };
         let Some(entry) = service.typed_store.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
         if !ids.contains(&entry.value) {
@@ -97,15 +118,20 @@ impl Grant {
     }
 }
 
-fn selects(rule: &BindingRuleRecord, claim_names: &VerifiedClaims, claims: &VerifiedClaims) -> bool {
-    if rule.selector.is_empty() {
+fn selects(
+    selector: &str,
+    rule: &dyn std::fmt::Display,
+    claim_names: &VerifiedClaims,
+    claims: &VerifiedClaims,
+) -> bool {
+    if selector.is_empty() {
         return true;
     }
-    match Selector::parse(&rule.selector, claim_names) {
+    match Selector::parse(selector, claim_names) {
         Ok(selector) => selector.matches(claims),
         // The claim mappings may have changed since the rule was written.
         Err(error) => {
-            let rule = rule.id.to_string();
+            let rule = rule.to_string();
             let error = format_chain(&error);
             tracing::warn!(event = "acl.rule.broken", rule, error, "ignoring a binding rule with an invalid selector");
             false

@@ -42,7 +42,7 @@ pub(crate) enum LoginError {
     #[error("malformed jwt: claims have wrong types")]
     Claims,
     /// The stored auth method does not exist.
-    #[error("ACL not found: auth method {0:?} does not exist")]
+    #[error("ACL not found: auth method {0:?} not found")]
     Unknown(String),
     /// No binding rule grants anything to this identity.
     #[error("Permission denied")]
@@ -54,6 +54,12 @@ pub(crate) enum LoginError {
         rule: Id,
         /// Cause.
         reason: BindError,
+    },
+    /// The namespace rule that matches this identity names no namespace.
+    #[error("a namespace rule cannot bind: {reason}")]
+    BindNamespace {
+        /// Cause.
+        reason: String,
     },
     /// The claims do not meet the method's rules.
     #[error(transparent)]

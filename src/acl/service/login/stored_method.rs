@@ -7,7 +7,7 @@ use keyward_machine::secret_string::SecretString;
 use super::bind::Grant;
 use super::verifier_cache::Verifier;
 use super::{LoginError, LoginMethods, signature};
-use crate::model::auth_method::{AcceptedIdentity, AuthMethodRecord};
+use crate::model::auth_method::{AcceptedIdentity, AuthMethodRecord, TokenNameFormat};
 use crate::model::azure_identity::{SignedClaims, verify_identity};
 use crate::model::id::Id;
 use crate::model::jwt_rules::Claims;
@@ -107,7 +107,8 @@ impl LoginMethods {
                 let claims: SignedClaims =
                     signature::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, true).await?;
                 let mut verified = config.claim_names();
-                verified.values.extend(verify_identity(&claims, issuer, audiences, now)?.facts());
+                let facts = verify_identity(&claims, issuer, audiences, now)?.facts();
+                verified.values.extend(facts.into_iter().map(|(name, value)| (name, Some(value))));
                 Ok(verified)
             }
             AcceptedIdentity::Jwt(rules) => {
@@ -135,12 +136,12 @@ impl LoginMethods {
             Some(now) if now.modified != method.modified => return Err(ServiceError::Contention),
             Some(_) => {}
         }
-        let target = self.service.records.writable_namespace(&record.namespace).await?;
+        let target = self.service.records.writable_namespace(&grant.namespace).await?;
         let now = self.service.now();
         let new = ValidatedToken {
             accessor: Id::random(),
             secret: secret.clone(),
-            description: format_description(meta)?,
+            description: format_description(record, verified, meta)?,
             links: grant.links.clone(),
             roles: grant.roles.clone(),
             local: record.makes_local_tokens(),
@@ -171,7 +172,17 @@ impl LoginMethods {
     }
 }
 
-fn format_description(meta: &BTreeMap<String, String>) -> Result<String, ServiceError> {
+fn format_description(
+    method: &AuthMethodRecord,
+    verified: &VerifiedClaims,
+    meta: &BTreeMap<String, String>,
+) -> Result<String, ServiceError> {
+    // A format that no longer fits the claims, in a restored record, must not prevent logins.
+    if !method.token_name_format.is_empty()
+        && let Ok(format) = TokenNameFormat::parse(&method.token_name_format, verified)
+    {
+        return Ok(format.format(&method.name, verified, meta));
+    }
     const TEXT: &str = "token created via login";
     if meta.is_empty() {
         return Ok(TEXT.to_owned());
@@ -186,6 +197,7 @@ const MAX_FACT_CHARS: usize = 256;
 
 /// Identity facts copied onto the token at login.
 fn identity_facts(verified: &VerifiedClaims) -> BTreeMap<String, String> {
-    let values = verified.values.iter().filter(|(_, value)| !value.is_empty());
+    let values = verified.values.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let values = values.filter(|(_, value)| !value.is_empty());
     values.map(|(name, value)| (name.clone(), value.chars().take(MAX_FACT_CHARS).collect())).collect()
 }

@@ -94,7 +94,8 @@ impl AclKind {
             Self::Namespace => return "/v1/namespaces".to_owned(),
             other => other.segment(),
         };
-        with_query(&format!("/v1/acl/{path}"), &[("ns", namespace)])
+        let configured = if self == Self::AuthMethod { "true" } else { "" };
+        with_query(&format!("/v1/acl/{path}"), &[("configured", configured), ("ns", namespace)])
     }
 
     /// Path of a record in the API.
@@ -163,6 +164,7 @@ mod tests {
         assert_eq!(AclKind::Token.api_read("a/b", ""), "/v1/acl/token/a%2Fb?expanded=true");
         assert_eq!(AclKind::Policy.api_list("team x"), "/v1/acl/policies?ns=team+x");
         assert_eq!(AclKind::Namespace.api_list("team"), "/v1/namespaces");
+        assert_eq!(AclKind::AuthMethod.api_list(""), "/v1/acl/auth-methods?configured=true");
         assert_eq!(AclKind::AuthMethod.link("a?b", "team"), "/acl/auth-methods/a%3Fb?ns=team");
         for kind in AclKind::ALL {
             assert_eq!(AclKind::parse(kind.segment()), Some(kind));

@@ -50,7 +50,10 @@ pub(super) fn records_table<'a>(kind: AclKind, records: impl Iterator<Item = &'a
         .map(|record| {
             let id = record[kind.id_field()].as_str().unwrap_or_default();
             let namespace = record["Namespace"].as_str().unwrap_or_default();
-            let link = html! { a href=(kind.link(id, namespace)) { (id) } };
+            let link = html! {
+                // A method of the configuration is no record, and has no page.
+                @if record["Configured"] == true { (id) } @else { a href=(kind.link(id, namespace)) { (id) } }
+            };
             std::iter::once(link).chain(kind.columns().iter().map(|field| cell(&record[*field], now))).collect()
         })
         .collect();
@@ -80,6 +83,17 @@ fn matches(record: &Value, search: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_method_of_the_configuration_is_listed_without_a_link() {
+        let records = [
+            serde_json::json!({"Name": "azure", "Type": "cloud", "Configured": true}),
+            serde_json::json!({"Name": "ci", "Type": "jwt"}),
+        ];
+        let page = page(Frame::default(), AclKind::AuthMethod, &records, "", "", SystemTime::now()).into_string();
+        assert!(page.contains("azure") && !page.contains("/acl/auth-methods/azure"));
+        assert!(page.contains("/acl/auth-methods/ci"));
+    }
 
     #[test]
     fn records_are_found_by_accessor_or_description_and_escaped() {

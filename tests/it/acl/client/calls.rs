@@ -196,7 +196,7 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     client.list_policies(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/policies");
     client.list_auth_methods(&QueryOptions::default()).await.unwrap();
-    assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-methods");
+    assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-methods?configured=true");
     client.list_binding_rules(Some("m"), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/binding-rules?authmethod=m");
     let (server, client) = mock_server(200, "true").await;

@@ -28,7 +28,10 @@ fn a_configuration_has_one_source_of_keys() {
     check(json!({"JWKSURL": "https://a/k", "JWKSCACert": "pem"}), Ok("https://a/k Some(\"pem\")"));
     check(json!({"JWTValidationPubkeys": ["k", "l"]}), Ok("k l"));
     check(json!({"JWKSURL": "http://a/"}), Err("Config JWKSURL must be https, or http on loopback"));
-    check(json!({"JWKSURL": 7}), Err("Config JWKSURL must be a string"));
+    check(json!({"JWKSURL": {}}), Err("Config JWKSURL must be a string"));
+    check(json!({"JWKSURL": ["https://a/k"], "JWTValidationPubKeys": []}), Ok("https://a/k None"));
+    check(json!({"JWTValidationPubKeys": "k"}), Ok("k"));
+    check(json!({"JWKSURL": ["https://a/", "https://b/"]}), Err("Config JWKSURL must be a string"));
     check(
         json!({"JWKSURL": "https://a", "OIDCDiscoveryCACert": "x"}),
         Err("Config OIDCDiscoveryCACert is only allowed with OIDCDiscoveryURL"),
@@ -62,6 +65,14 @@ fn algorithms_mappings_and_leeways_have_their_usual_values_and_bounds() {
     assert_eq!(skew(json!(0)), Ok(60));
     assert_eq!(skew(json!("-1ns")), Ok(0));
     assert_eq!(skew(json!("2h")).unwrap_err(), "Config ClockSkewLeeway cannot be more than 1h0m0s");
+    // As in Consul, a string of digits counts nanoseconds.
+    assert_eq!([skew(json!("60")), skew(json!("60000000000")), skew(json!(["10s"]))], [Ok(0), Ok(60), Ok(10)]);
+    assert_eq!(with("BoundIssuer", json!(7)).unwrap().1.issuer.as_deref(), Some("7"));
+    let audiences = |value: Value| with("BoundAudiences", value).map(|(_, rules)| rules.audiences.join(" "));
+    assert_eq!(audiences(json!("x")).as_deref(), Ok("x"));
+    assert_eq!(audiences(json!(["x", 5, true])).as_deref(), Ok("x 5 1"));
+    assert_eq!(audiences(json!([])).as_deref(), Ok(""));
+    assert!(audiences(json!("")).is_err() && audiences(json!([["x"]])).is_err() && audiences(json!({})).is_err());
     assert!(skew(json!("soon")).is_err() && skew(json!(1.5)).is_err());
     let algorithms = |names: Value| with("JWTSupportedAlgs", names).map(|(algorithms, _)| algorithms.len());
     assert_eq!(algorithms(json!(["RS256", "RS384", "RS512", "ES256", "ES384", "PS256"])), Ok(6));
@@ -70,6 +81,9 @@ fn algorithms_mappings_and_leeways_have_their_usual_values_and_bounds() {
     }
     let mapped = |map: Value| with("ClaimMappings", map).map(|(_, rules)| rules.values.len());
     assert_eq!(mapped(json!({"a": "x", "/b/c": "y_1", "http://c": "Z"})), Ok(3));
+    assert_eq!(mapped(json!([{"a": "x"}, {"b": "y"}, {"a": "z"}])), Ok(2));
+    assert_eq!((mapped(json!([])), mapped(json!({}))), (Ok(0), Ok(0)));
+    assert!(mapped(json!("x")).is_err() && mapped(json!(["x"])).is_err());
     assert!(mapped(json!({"a": "x", "b": "x"})).unwrap_err().contains("maps two claims to \"x\""));
     for no_name in [json!(""), json!("a.b"), json!("1a"), json!("a-b"), json!(7)] {
         assert!(mapped(json!({"a": no_name})).unwrap_err().contains("maps \"a\" to an invalid name"), "{no_name}");
