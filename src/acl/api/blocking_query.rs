@@ -19,7 +19,7 @@ use super::response_cache::{CachedResponse, HashedKey};
 use super::state::ApiState;
 use crate::metrics::AclMetrics;
 use crate::service::error::ServiceError;
-use crate::store::{Freshness, Revision};
+use crate::store::Revision;
 
 /// Reads, and repeats the read after each change until the index exceeds `blocking.index` or the wait is over. The caller
 /// and its rights are checked anew each time.
@@ -57,7 +57,13 @@ pub(super) async fn read(
         } else {
             // Boxed, so that the read's memory is free during the wait: there may be ten thousand waits.
             let result =
-                Box::pin(read_once(state, operation, request, blocking.mode, revision.zip(key.as_ref()))).await?;
+                Box::pin(read_once(state, operation, request, blocking.mode, revision.zip(key.as_ref()))).await;
+            let result = match result {
+                Err(ApiError::Service(missing)) if missing.is_missing_namespace() => {
+                    return Ok(missing_namespace(state, &missing, blocking.mode));
+                }
+                result => result?,
+            };
             match decide(result) {
                 ControlFlow::Continue(wait) => wait,
                 ControlFlow::Break(response) => return Ok(response),
@@ -122,13 +128,7 @@ async fn read_once(
     key: Option<(Revision, &HashedKey)>,
 ) -> Result<CachedResponse, ApiError> {
     let freshness = mode.freshness();
-    let result = match operation.call(state, request, freshness).await {
-        Err(ApiError::Service(missing)) if missing.is_missing_namespace() => {
-            missing_namespace(state, &missing, freshness).await?
-        }
-        result => result?,
-    };
-    let ReadResult { response, index, watch, until } = result;
+    let ReadResult { response, index, watch, until } = operation.call(state, request, freshness).await?;
     let mut response = response.into_http();
     set_index_headers(response.headers_mut(), index, mode);
     set_default_policy_header(response.headers_mut(), state.service.default_policy);
@@ -144,17 +144,13 @@ async fn read_once(
     Ok(result)
 }
 
-/// Builds the result of a read in a namespace that does not exist. As for a missing record it has an index: without one, a
-/// client that waits for changes would repeat the read at once and for ever.
-async fn missing_namespace(
-    state: &ApiState,
-    missing: &ServiceError,
-    freshness: Freshness,
-) -> Result<ReadResult, ApiError> {
-    let watch = "namespace/".to_owned();
-    let index = state.service.typed_store().revision(&watch, freshness).await?;
-    let response = ApiResponse::text(StatusCode::NOT_FOUND, missing.to_string());
-    Ok(ReadResult { response, index, watch: vec![watch], until: None })
+/// Builds the response to a read in a namespace that does not exist. It has the lowest index, with which a client may wait as soon
+/// as the namespace is there: that of any record is higher.
+fn missing_namespace(state: &ApiState, missing: &ServiceError, mode: ConsistencyMode) -> Response<ResponseBody> {
+    let mut response = ApiResponse::text(StatusCode::NOT_FOUND, missing.to_string()).into_http();
+    set_index_headers(response.headers_mut(), Revision(0), mode);
+    set_default_policy_header(response.headers_mut(), state.service.default_policy);
+    response
 }
 
 /// Returns up to a sixteenth of the wait, as Consul does, so that waits that began together do not end together.

@@ -296,7 +296,7 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     let own = acl(&service.url, &bare, "whoami", "").await;
     assert!(own.code == 0 && own.error.contains("may not read its namespace: default policies and roles"), "{own:?}");
     let rules = "namespace \"team-1\" { policy = \"read\" }";
-    run_ok(&service, "policy create --name shows-team-1 --rules -", rules).await;
+    run_ok(&service, "policy create shows-team-1 --rules -", rules).await;
     run_ok(&service, "namespace update team-1 --default-policy-name shows-team-1 --merge", "").await;
     let own = acl(&service.url, &bare, "whoami", "").await;
     assert!(own.out.contains("web-read (") && own.out.contains("Default roles:     ops ("), "{own:?}");
