@@ -221,22 +221,22 @@ mod tests {
             store.commit(Batch { checks: vec![], writes: writes.to_vec() }).await.unwrap();
         }
         let typed = TypedStore::new(store);
-        let lists: Vec<_> = (0..16)
-            .map(|_| {
-                let typed = typed.clone();
-                tokio::spawn(async move {
-                    let all = typed.all::<serde_json::Value>("token/default/", Freshness::Linearizable).await;
-                    all.unwrap().entries.len()
-                })
-            })
-            .collect();
-        let mut turns = 0;
-        while !lists.iter().all(tokio::task::JoinHandle::is_finished) {
+        let mut lists = tokio::task::JoinSet::new();
+        for _ in 0..16 {
+            let typed = typed.clone();
+            lists.spawn(async move {
+                let all = typed.all::<serde_json::Value>("token/default/", Freshness::Linearizable).await;
+                all.unwrap().entries.len()
+            });
+        }
+        let (mut turns, mut ended) = (0, 0);
+        while ended < 16 {
             tokio::task::yield_now().await;
             turns += 1;
-        }
-        for list in lists {
-            assert_eq!(list.await.unwrap(), pages * PAGE);
+            while let Some(list) = lists.try_join_next() {
+                assert_eq!(list.unwrap(), pages * PAGE);
+                ended += 1;
+            }
         }
         assert!(turns >= 16 * pages, "{turns} turns of other tasks for {} pages", 16 * pages);
     }

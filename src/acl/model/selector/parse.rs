@@ -145,8 +145,7 @@ impl Parser<'_> {
         let scope = path.first().and_then(|first| Scope::parse(first));
         let Some(scope) = scope.filter(|_| path.len() <= 2) else { return Err(unknown(path.join("."))) };
         let applies = match (scope, path.get(1), &predicate) {
-            (Scope::Value, Some(_), _) => true,
-            (_, _, Predicate::Contains(_) | Predicate::Empty) => true,
+            (Scope::Value, Some(_), _) | (_, _, Predicate::Contains(_) | Predicate::Empty) => true,
             (_, _, Predicate::Equals(_) | Predicate::Matches(_)) => false,
         };
         if !applies {

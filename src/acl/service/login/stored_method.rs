@@ -172,6 +172,9 @@ impl LoginMethods {
     }
 }
 
+/// Description of a token whose method has no format for it.
+const DESCRIPTION: &str = "token created via login";
+
 fn format_description(
     method: &AuthMethodRecord,
     verified: &VerifiedClaims,
@@ -183,12 +186,11 @@ fn format_description(
     {
         return Ok(format.format(&method.name, verified, meta));
     }
-    const TEXT: &str = "token created via login";
     if meta.is_empty() {
-        return Ok(TEXT.to_owned());
+        return Ok(DESCRIPTION.to_owned());
     }
     let meta = serde_json::to_string(meta).map_err(ServiceError::Encode)?;
-    Ok(format!("{TEXT}: {meta}"))
+    Ok(format!("{DESCRIPTION}: {meta}"))
 }
 
 /// Most characters of one identity fact on a token.
