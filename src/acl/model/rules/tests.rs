@@ -108,7 +108,7 @@ fn invalid_rules_are_rejected_in_consuls_wording() {
     );
     check(
         "identity_prefix \"\" { policy = \"read\" intentions = \"list\" }",
-        "Invalid identity_prefix intentions policy: \"list\" at line 1, column 54, expected \"deny\", \"read\" or \"write\"",
+        "Invalid identity_prefix intentions policy: \"list\" at line 1, column 51, expected \"deny\", \"read\" or \"write\"",
     );
     check(
         "key \"a\" { intentions = \"read\" }",
