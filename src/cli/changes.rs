@@ -25,10 +25,10 @@ pub(super) struct Changes {
 /// Conditions for a row; all of resource, kind, edition, release, gateway, method and path must fit one of its changes.
 #[derive(Debug, Args)]
 struct Filters {
-    /// First day, such as 2024-02-08 or 2024-2-8
+    /// First day, such as 2024-02-08 or 2024-2-8; the first is 2021-03-08
     #[arg(long, value_name = "DATE")]
     since: Option<String>,
-    /// Last day
+    /// Last day; the history ends on 2024-10-14
     #[arg(long, value_name = "DATE")]
     until: Option<String>,
     /// Filter by resource, such as registry-modules
@@ -40,7 +40,7 @@ struct Filters {
     /// Filter by product: hosted, enterprise or all; unmarked entries always match
     #[arg(long)]
     edition: Option<String>,
-    /// Filter by release of Terraform Enterprise, such as v202207-1 or 1.0.3: leaves out changes of later releases
+    /// Filter by release of Terraform Enterprise, such as v202207-1 or 1.0.3: leaves out changes that came after it
     #[arg(long)]
     release: Option<String>,
     /// Filter by the action of the gateway: feature-check, warn, rewrite, paginate, validate, redact or none
@@ -90,7 +90,10 @@ impl Filters {
         let rows: Vec<&api_changelog::Row> = changelog.find(&filter).collect();
         match format {
             Format::Json => json(&rows),
-            Format::Text if rows.is_empty() => print_note("no row of the history fits"),
+            Format::Text if rows.is_empty() => {
+                print_note("no row of the history fits");
+                print_end(changelog);
+            }
             Format::Text => {
                 table(["Date", "Kind", "Resource", "Text"], rows.iter().copied().map(line));
                 let changes = rows.iter().flat_map(|row| &row.changes).filter(|change| filter.matches_change(change));
@@ -99,6 +102,7 @@ impl Filters {
                         print_line(&format!("do this: {advice} ({})", change.id));
                     }
                 }
+                print_end(changelog);
             }
         }
         Ok(Exit::Ok)
@@ -122,6 +126,13 @@ impl Filters {
             filter.set(name, &value, changelog).map_err(|error| anyhow!("--{name}: {error}"))?;
         }
         Ok(filter)
+    }
+}
+
+/// Says where the history ends, which is no end of the API's changes.
+fn print_end(changelog: &Changelog) {
+    if let Some((_, until)) = changelog.span() {
+        print_note(&format!("the history ends on {until}; later changes of the API are not in it"));
     }
 }
 
@@ -210,7 +221,7 @@ fn show_change(change: &Change) {
         print_line(&format!("    replaced by: {endpoint}"));
     }
     documentation(&change.documentation, "    ");
-    if let Some(advice) = &gateway.advice {
+    if let Some(advice) = change.advice() {
         print_line(&format!("    do this: {advice}"));
     }
     let note = gateway.note.as_deref().map(|note| format!(". {note}")).unwrap_or_default();

@@ -118,28 +118,34 @@ fn product(name: &str) -> Option<Product> {
 }
 
 impl Availability {
-    /// Decides by the edition and release that the changelog's row is marked with, and by nothing else. A row without
-    /// marks does not say when a self-managed release got it.
+    /// Decides by the edition and release that the changelog's row is marked with, and by the row's date: a self-managed
+    /// release of an earlier month lacks the change. That a later one has it is not said, nor that a change of HCP Terraform
+    /// never came to Terraform Enterprise.
     pub(crate) fn for_change(change: &Change, server: &ServerInfo) -> Self {
         match (change.changelog.edition, server.product) {
             (_, None) => Self::Unknown,
-            (Edition::Enterprise, Some(Product::Hosted)) | (Edition::Hosted, Some(Product::SelfManaged)) => {
-                Self::Unavailable
-            }
+            (Edition::Enterprise, Some(Product::Hosted)) => Self::Unavailable,
             (_, Some(Product::Hosted)) => Self::Available,
-            (_, Some(Product::SelfManaged)) => match (change.changelog.release, server.release) {
-                (Some(since), Some(release)) if release.includes(since) => Self::Available,
-                (Some(_), Some(_)) => Self::Unavailable,
+            (_, Some(Product::SelfManaged)) => match server.release {
+                Some(release) if change.is_later_than(release) => Self::Unavailable,
+                Some(_) if change.changelog.release.is_some() => Self::Available,
                 _ => Self::Unknown,
             },
         }
     }
 
-    /// Returns true if strict mode refuses a call that needs this change: the server is known, the row excludes it, and
-    /// the row does not ask for a warning only.
+    /// Returns true if strict mode refuses a call that needs this change: the server is known, a mark of the row excludes
+    /// it, and the row does not ask for a warning only. A date alone refuses nothing, as a release may have had a feature
+    /// before it was documented.
     pub(crate) fn is_blocked(change: &Change, server: &ServerInfo) -> bool {
         let checked = change.gateway.action == GatewayAction::FeatureCheck && !change.gateway.warns_only;
-        checked && Self::for_change(change, server) == Self::Unavailable
+        let has_mark = match server.product {
+            Some(Product::SelfManaged) => {
+                change.changelog.release.is_some() || change.changelog.edition == Edition::Hosted
+            }
+            _ => change.changelog.edition == Edition::Enterprise,
+        };
+        checked && has_mark && Self::for_change(change, server) == Self::Unavailable
     }
 }
 
@@ -171,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_marked_row_is_evaluated_for_every_kind_of_server() {
+    fn rows_are_evaluated_by_marks_and_dates_for_every_kind_of_server() {
         let check = |id: &str, expected: [char; 8]| {
             let symbol = |(name, _): &(&str, &[(&str, &str)])| match Availability::for_change(change(id), &server(name))
             {
@@ -181,13 +187,22 @@ mod tests {
             };
             assert_eq!(SERVERS.iter().map(symbol).collect::<String>(), expected.iter().collect::<String>(), "{id}");
         };
-        let enterprise = ['-', '?', '?', '?', '?', '?', '?', '?'];
-        let hosted = ['+', '-', '-', '-', '-', '-', '?', '?'];
         for id in ["2024-08-01/1", "2024-08-01/2", "2024-08-01/3", "2024-08-01/4"] {
-            check(id, enterprise);
+            check(id, ['-', '-', '-', '-', '?', '?', '?', '?']);
         }
-        for id in ["2021-06-08/4", "2021-05-27/1", "2021-03-18/1", "2021-03-18/2", "2021-03-18/3"] {
-            check(id, hosted);
+        // A later Terraform Enterprise may have it.
+        for id in ["2021-06-08/4", "2021-05-27/1"] {
+            check(id, ['+', '-', '-', '?', '?', '?', '?', '?']);
+        }
+        for id in ["2021-03-18/1", "2021-03-18/2", "2021-03-18/3"] {
+            check(id, ['+', '-', '?', '?', '?', '?', '?', '?']);
+        }
+        // Without a mark, the date says which releases are too old.
+        for id in ["2024-10-11/1", "2023-05-25/3", "2022-12-22/1"] {
+            check(id, ['+', '-', '-', '-', '?', '?', '?', '?']);
+        }
+        for id in ["2021-06-08/d1", "2021-11-17/p1"] {
+            check(id, ['+', '-', '-', '?', '?', '?', '?', '?']);
         }
         check("2022-06-21/1", ['-', '-', '-', '+', '+', '?', '?', '?']);
         check("2021-11-18/1", ['+', '-', '-', '+', '+', '?', '?', '?']);
@@ -197,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_marks_are_never_unavailable() {
+    fn rows_without_marks_are_never_refused_and_are_unavailable_by_date_only() {
         let all = Changelog::get().changes();
         let unmarked: Vec<_> = all
             .filter(|change| change.changelog.edition == Edition::All && change.changelog.release.is_none())
@@ -205,9 +220,12 @@ mod tests {
         assert_eq!(unmarked.len(), 165 + 16 - 16);
         for (name, _) in SERVERS {
             let server = server(name);
-            assert!(
-                unmarked.iter().all(|change| Availability::for_change(change, &server) != Availability::Unavailable)
-            );
+            for change in &unmarked {
+                let release = server.release.filter(|_| server.product == Some(Product::SelfManaged));
+                let is_older = release.is_some_and(|release| release.predates(change.date));
+                let found = Availability::for_change(change, &server) == Availability::Unavailable;
+                assert_eq!(found, is_older, "{name} {}", change.id);
+            }
             assert!(!unmarked.iter().any(|change| Availability::is_blocked(change, &server)));
         }
         // Documentation says self-managed, the row does not: the hosted product is not refused.
@@ -224,13 +242,14 @@ mod tests {
         };
         let hosted = ["2024-08-01/3", "2024-08-01/4", "2022-06-21/1", "2021-03-23/3", "2021-03-23/4"];
         assert_eq!(refused("hosted"), hosted);
-        let mut early = vec!["2022-06-21/1", "2021-11-18/1", "2021-06-08/4", "2021-03-18/2"];
+        let early = ["2022-06-21/1", "2021-11-18/1", "2021-06-08/4"];
         assert_eq!(refused("v202103-1"), early);
-        early.splice(3..3, ["2021-03-23/3", "2021-03-23/4"]);
-        assert_eq!(refused("v202012-1"), early);
-        assert_eq!(refused("1.0.3"), ["2021-06-08/4", "2021-03-18/2"]);
-        assert!(refused("silent").is_empty() && refused("contradictory").is_empty());
-        assert_eq!(Availability::for_change(change("2021-05-27/1"), &server("1.0.3")), Availability::Unavailable);
+        let earlier = [&early[..], &["2021-03-23/3", "2021-03-23/4", "2021-03-18/2"]].concat();
+        assert_eq!(refused("v202012-1"), earlier);
+        for name in ["v202207-1", "1.0.3", "silent", "contradictory"] {
+            assert_eq!(refused(name), [""; 0], "{name}");
+        }
+        assert_eq!(Availability::for_change(change("2021-05-27/1"), &server("v202103-1")), Availability::Unavailable);
     }
 
     #[test]

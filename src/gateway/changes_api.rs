@@ -114,6 +114,9 @@ impl ChangesQuery {
             "total-pages": pages,
             "total-count": rows.len(),
         }});
+        if let Some((since, until)) = changelog.span() {
+            meta["history"] = json!({ "since": since, "until": until });
+        }
         if let Some(remark) = self.filter.remark() {
             meta["remark"] = remark.into();
         }

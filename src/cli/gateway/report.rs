@@ -42,6 +42,9 @@ fn print_report(report: &Value) {
     let product = server["product"].as_str().map_or("of an unknown edition", product_name);
     let release = server["release"].as_str().map(|release| format!(", release {release}")).unwrap_or_default();
     print_line(&format!("{} is {product}{release}", text(&report["upstream"])));
+    if let Some(until) = report["history"]["until"].as_str() {
+        print_line(&format!("the history ends on {until}: later changes of the API are not known here"));
+    }
     let calls = report["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
     if calls.is_empty() {
         print_line("no deprecated calls since the gateway started");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::calls::{check_available, is_restricted};
+use super::calls::check_available;
 use super::{ApiCall, Finding, MAX_BODY};
 use crate::api_changelog::{Change, ChangeSubject, Changelog, GatewayAction, PathTemplate, Route};
 use crate::availability::{Availability, ServerInfo};
@@ -31,6 +31,8 @@ enum Check {
     EnforcementLevel,
     /// The attribute needs the change.
     Attribute,
+    /// The changelog's name of the attribute is a mistake, which the platform ignores.
+    WrongName,
     /// The module may be for the public registry, which the path does not show.
     PublicModule(PathTemplate),
 }
@@ -43,10 +45,8 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             "2024-04-25/1" => Check::Name,
             "2022-11-18/1" => Check::EnforcementLevel,
             "2021-06-08/4" => Check::PublicModule("/organizations/:organization_name/registry-modules".parse().ok()?),
-            _ if change.subject == ChangeSubject::Attribute
-                && change.gateway.action == GatewayAction::FeatureCheck
-                && is_restricted(change) =>
-            {
+            "2024-10-14/1" => Check::WrongName,
+            _ if change.subject == ChangeSubject::Attribute && change.gateway.action == GatewayAction::FeatureCheck => {
                 Check::Attribute
             }
             _ => return None,
@@ -87,8 +87,27 @@ impl Rule {
     }
 
     fn evaluate(&self, attributes: &Map<String, Value>, server: &ServerInfo) -> Option<Finding> {
+        let is_unavailable = Availability::for_change(self.change, server) == Availability::Unavailable;
         match &self.check {
-            Check::Deprecated(_) if Availability::for_change(self.change, server) == Availability::Unavailable => None,
+            Check::WrongName => {
+                let name = self.find_attribute(attributes)?;
+                if !self.change.names.iter().any(|wrong| normalize(wrong) == normalize(name)) {
+                    return check_available(self.change, server, Some(name), Some(pointer(name)));
+                }
+                let right = self.change.documentation.aliases.values().flatten().next()?;
+                let text = format!("the platform has no attribute {name}; it is {right}");
+                Some(Finding { pointer: Some(pointer(name)), ..Finding::warning(self.change, text) })
+            }
+            Check::Attribute => {
+                let name = self.find_attribute(attributes)?;
+                check_available(self.change, server, Some(&documented_name(self.change, name)), Some(pointer(name)))
+            }
+            Check::PublicModule(_) => {
+                let (name, value) = attributes.iter().find(|(key, _)| normalize(key) == "registry-name")?;
+                (value == "public").then(|| check_available(self.change, server, None, Some(pointer(name)))).flatten()
+            }
+            // The other rules are about servers that have the change.
+            _ if is_unavailable => None,
             Check::Deprecated(alternative) => {
                 let name = self.find_attribute(attributes)?;
                 let text =
@@ -115,14 +134,6 @@ impl Rule {
                     code: None,
                     blocking: true,
                 })
-            }
-            Check::Attribute => {
-                let name = self.find_attribute(attributes)?;
-                check_available(self.change, server, Some(pointer(name)))
-            }
-            Check::PublicModule(_) => {
-                let (name, value) = attributes.iter().find(|(key, _)| normalize(key) == "registry-name")?;
-                (value == "public").then(|| check_available(self.change, server, Some(pointer(name)))).flatten()
             }
         }
     }

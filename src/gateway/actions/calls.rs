@@ -25,6 +25,8 @@ enum Check {
     SafeDelete,
     /// The list is incomplete without this filter.
     TimeframeFilter,
+    /// A query parameter with one of these names needs the change.
+    QueryParameter(Vec<String>),
 }
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
@@ -33,25 +35,27 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         let check = || match change.id.as_str() {
             "2022-12-22/1" => Some(Check::SafeDelete),
             "2024-10-11/1" => Some(Check::TimeframeFilter),
-            _ => requires_feature(change).then_some(Check::FeatureAvailable),
+            _ => None,
         };
         for route in change.endpoints().filter_map(|endpoint| endpoint.route()) {
-            rules.extend(check().map(|check| Rule { change, route, check }));
+            let check = check().or_else(|| feature_check(change, route));
+            rules.extend(check.map(|check| Rule { change, route, check }));
         }
     }
     rules
 });
 
-/// Returns true if a change is marked for some servers only, and a call to its endpoints needs it.
-fn requires_feature(change: &Change) -> bool {
-    change.gateway.action == GatewayAction::FeatureCheck
-        && is_restricted(change)
-        && matches!(change.subject, ChangeSubject::Endpoint | ChangeSubject::Relationship)
-}
-
-/// Returns true if a row is marked for some servers only.
-pub(super) fn is_restricted(change: &Change) -> bool {
-    change.changelog.edition != Edition::All || change.changelog.release.is_some()
+/// Returns the check of a call that needs a change which some servers lack.
+fn feature_check(change: &Change, route: &Route) -> Option<Check> {
+    if change.gateway.action != GatewayAction::FeatureCheck {
+        return None;
+    }
+    match change.subject {
+        ChangeSubject::Endpoint | ChangeSubject::Relationship => Some(Check::FeatureAvailable),
+        ChangeSubject::QueryParameter if route.has_query() => Some(Check::FeatureAvailable),
+        ChangeSubject::QueryParameter => Some(Check::QueryParameter(change.spellings().collect())),
+        _ => None,
+    }
 }
 
 /// Evaluates the rules about a call. `path` is below the base path.
@@ -64,15 +68,22 @@ pub(super) fn findings(call: ApiCall<'_>, path: &str, server: &ServerInfo) -> Ve
 
 impl Rule {
     fn evaluate(&self, call: ApiCall<'_>, path: &str, server: &ServerInfo) -> Option<Finding> {
-        match self.check {
-            Check::FeatureAvailable => {
+        let is_unavailable = is_unavailable(self.change, server);
+        match &self.check {
+            Check::FeatureAvailable | Check::QueryParameter(_) => {
                 // Cheap check first: most calls, and all while the server is unknown, end here without matching the
                 // path.
-                if !is_unavailable(self.change, server) || !self.route.matches(call.method, path, call.query) {
+                if !is_unavailable || !self.route.matches(call.method, path, call.query) {
                     return None;
                 }
-                check_available(self.change, server, None)
+                let names = match &self.check {
+                    Check::QueryParameter(names) => Some(find_parameter(names, call.query)?),
+                    _ => None,
+                };
+                check_available(self.change, server, names, None)
             }
+            // The server's release is older than what the row says.
+            _ if is_unavailable => None,
             Check::SafeDelete => (call.method == Method::DELETE && self.route.path.matches(path)).then(|| {
                 Finding::warning(self.change, "safe delete is a POST; this DELETE is sent as it is".to_owned())
             }),
@@ -95,21 +106,35 @@ fn is_unavailable(change: &Change, server: &ServerInfo) -> bool {
     Availability::for_change(change, server) == Availability::Unavailable
 }
 
-/// Returns a finding if the server lacks the change that a call needs. `pointer` names the part of the body that needs
-/// it.
+/// Returns the name that the query has as a parameter.
+fn find_parameter<'a>(names: &'a [String], query: &str) -> Option<&'a str> {
+    let has = |name: &&String| url::form_urlencoded::parse(query.as_bytes()).any(|(key, _)| key == name.as_str());
+    names.iter().find(has).map(String::as_str)
+}
+
+/// Returns a finding if the server lacks the change that a call needs. `name` is the part of the change that the call
+/// uses, if one is known. `pointer` names the part of the body that needs it.
 pub(super) fn check_available(
     change: &'static Change,
     server: &ServerInfo,
+    name: Option<&str>,
     pointer: Option<String>,
 ) -> Option<Finding> {
     if !is_unavailable(change, server) {
         return None;
     }
-    let feature = format!("{} ({})", change.names.join(", "), change.resource);
+    let names = name.map_or_else(|| change.names.join(", "), str::to_owned);
+    let feature = format!("{names} ({})", change.resource);
+    let is_self_managed = server.product == Some(Product::SelfManaged);
     let text = match (change.changelog.edition, change.changelog.release, server.release) {
-        (Edition::Hosted, ..) => format!("{feature} exists in HCP Terraform only; this server is Terraform Enterprise"),
-        (_, Some(since), Some(release)) if server.product == Some(Product::SelfManaged) => {
+        (_, Some(since), Some(release)) if is_self_managed => {
             format!("{feature} requires release {since}; this server is {release}")
+        }
+        (Edition::Hosted, _, Some(release)) => {
+            format!("{feature} came to HCP Terraform on {}; this server is {release}", change.date)
+        }
+        (_, _, Some(release)) if is_self_managed => {
+            format!("{feature} is in the API since {}; this server is {release}", change.date)
         }
         _ => format!("{feature} exists in Terraform Enterprise only; this server is HCP Terraform"),
     };

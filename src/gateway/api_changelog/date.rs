@@ -16,6 +16,16 @@ pub struct ApiDate(Date);
 pub struct InvalidDate(String);
 
 impl ApiDate {
+    /// The earliest date. A change has it until its row is known.
+    pub(super) const fn earliest() -> Self {
+        Self(Date::MIN)
+    }
+
+    /// Returns year and month.
+    pub(super) fn year_and_month(self) -> (i32, u8) {
+        (self.0.year(), u8::from(self.0.month()))
+    }
+
     /// Returns midnight UTC in seconds since 1970.
     pub(crate) fn unix_seconds(self) -> i64 {
         self.0.midnight().assume_utc().unix_timestamp()

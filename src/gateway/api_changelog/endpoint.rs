@@ -62,6 +62,11 @@ impl Route {
         self.methods.first()
     }
 
+    /// Returns true if the endpoint needs a query parameter.
+    pub(crate) const fn has_query(&self) -> bool {
+        self.query.is_some()
+    }
+
     /// Returns true if the given parts of a call match. `path` is below the API's base path and raw, or a template.
     pub(crate) fn could_match(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
         method.is_none_or(|method| self.methods.is_empty() || self.methods.contains(method))

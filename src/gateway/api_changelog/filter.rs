@@ -100,7 +100,7 @@ impl ChangeFilter {
             && self.kind.is_none_or(|kind| kind == change.kind)
             && self.gateway.is_none_or(|action| action == change.gateway.action)
             && self.edition.is_none_or(|requested| edition == requested || edition == Edition::All)
-            && self.release.is_none_or(|release| change.changelog.release.is_none_or(|since| release.includes(since)))
+            && self.release.is_none_or(|release| !change.is_later_than(release))
             && self.matches_endpoint(change)
     }
 

@@ -67,7 +67,9 @@ impl Changelog {
             [(Table::Entries, tables.entries), (Table::Pages, tables.pages), (Table::Replacements, tables.replacements)]
         {
             for row::StoredRow { id, changelog, documentation, changes } in rows_of_table {
-                rows.push(Row { id, date: changelog.date.parse()?, table, changelog, documentation, changes });
+                let date = changelog.date.parse()?;
+                let changes = changes.into_iter().map(|change| Change { date, ..change }).collect();
+                rows.push(Row { id, date, table, changelog, documentation, changes });
             }
         }
         // Stable sort: rows of a day keep the order of the tables.
@@ -79,6 +81,11 @@ impl Changelog {
     /// Returns all rows, newest first; rows of one day in the order of the tables.
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// Returns the first and the last date. What the platform changed after the last one is unknown here.
+    pub fn span(&self) -> Option<(ApiDate, ApiDate)> {
+        Some((self.rows.last()?.date, self.rows.first()?.date))
     }
 
     /// Returns the rows that match a filter, newest first.

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+use super::date::ApiDate;
+
 /// A release, ordered by age: those named by month, such as `v202207-1`, precede those with a version, such as `1.0.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
@@ -24,6 +26,15 @@ impl Release {
     /// Returns true if this release is `since` or a later one.
     pub(crate) fn includes(self, since: Self) -> bool {
         self.cmp(&since) != Ordering::Less
+    }
+
+    /// Returns true if this release is older than a date: its name has an earlier month. A release with a version is
+    /// later than the whole history.
+    pub(crate) fn predates(self, date: ApiDate) -> bool {
+        match self {
+            Self::Monthly(year, month, _) => (i32::from(year), month) < date.year_and_month(),
+            Self::Numbered(..) => false,
+        }
     }
 }
 
@@ -96,6 +107,21 @@ mod tests {
         let read: Vec<Release> = order.iter().map(|text| text.parse().unwrap()).collect();
         assert!(read.is_sorted_by(|one, next| one < next), "{read:?}");
         assert_eq!(read.iter().map(ToString::to_string).collect::<Vec<_>>(), order);
+    }
+
+    #[test]
+    fn a_release_predates_the_months_after_its_own() {
+        for (release, date, expected) in [
+            ("v202012-1", "2021-03-08", true),
+            ("v202105-2", "2021-06-08", true),
+            ("v202106-1", "2021-06-08", false),
+            ("v202106-1", "2021-06-30", false),
+            ("v202112-1", "2021-06-08", false),
+            ("1.0.3", "2024-10-14", false),
+        ] {
+            let found = release.parse::<Release>().unwrap().predates(date.parse().unwrap());
+            assert_eq!(found, expected, "{release} {date}");
+        }
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct Text {
 pub struct Change {
     /// Id of the row and a number.
     pub id: String,
+    /// Date of the row.
+    #[serde(skip, default = "ApiDate::earliest")]
+    pub(crate) date: ApiDate,
     /// Effect.
     pub kind: ChangeKind,
     /// Resource that it is about.
@@ -141,6 +144,24 @@ impl Change {
     /// Returns the endpoints that the changelog or the documentation names.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         self.changelog.endpoints.iter().chain(&self.documentation.endpoints)
+    }
+
+    /// Returns true if the row is later than a release, which therefore lacks the change unless the row names its release.
+    pub(crate) fn is_later_than(&self, release: Release) -> bool {
+        match self.changelog.release {
+            Some(since) => !release.includes(since),
+            None => release.predates(self.date),
+        }
+    }
+
+    /// Returns the advice for a caller: the row's own, or for a feature the age that a server needs.
+    pub fn advice(&self) -> Option<String> {
+        let needs_age = || {
+            let (year, month) = self.date.year_and_month();
+            format!("use it with HCP Terraform, or with a Terraform Enterprise of {year:04}-{month:02} or later")
+        };
+        let is_feature = self.gateway.action == GatewayAction::FeatureCheck;
+        self.gateway.advice.clone().or_else(|| is_feature.then(needs_age))
     }
 
     /// Returns the names and their other spellings: with hyphens for underscores, and those of the documentation.

@@ -36,9 +36,11 @@ fn one_change_must_match_all_filters() {
     // The row adds and deprecates registry modules; what is only for the hosted product is added.
     assert!(found(&[("kind", "deprecated"), ("edition", "enterprise")]).contains(&"2021-06-08"));
     // It names the release only for the admin organizations' part.
-    let early = [("release", "v202112-1"), ("resource", "admin-organizations")];
+    let early = [("release", "v202206-1"), ("resource", "admin-organizations")];
     assert!(!found(&early).contains(&"2022-06-21"));
-    assert!(found(&[("release", "v202112-1"), ("resource", "agent-pools")]).contains(&"2022-06-21"));
+    assert!(found(&[("release", "v202206-1"), ("resource", "agent-pools")]).contains(&"2022-06-21"));
+    // A row of a later month is in no release before it.
+    assert!(!found(&[("release", "v202205-2"), ("resource", "agent-pools")]).contains(&"2022-06-21"));
     assert!(found(&[("release", "1.0.3"), ("resource", "admin-organizations")]).contains(&"2022-06-21"));
 }
 

@@ -10,7 +10,8 @@ fn pages_follow_the_platforms_format() {
     let (status, page) = ask("");
     assert_eq!((status, page["data"].as_array().unwrap().len()), (200, 20));
     let first = json!({"current-page": 1, "prev-page": null, "next-page": 2, "total-pages": 6, "total-count": 113});
-    assert_eq!(page["meta"], json!({ "pagination": first }));
+    let span = json!({"since": "2021-03-08", "until": "2024-10-14"});
+    assert_eq!(page["meta"], json!({ "pagination": first, "history": span }));
     let next = "http://127.0.0.1:8123/v1/platform/changes?page%5Bnumber%5D=2&page%5Bsize%5D=20";
     assert_eq!(page["links"]["next"], next);
     assert_eq!((&page["links"]["prev"], &page["data"][0]["id"]), (&Value::Null, &json!("2024-10-14")));
@@ -42,8 +43,9 @@ fn filters_combine_with_pages() {
     };
     check("since=2024-2-8&until=2024-02-08", 1, 1);
     check("resource=registry-modules&kind=deprecated", 7, 7);
-    check("edition=enterprise&release=v202112-1&resource=admin-organizations", 2, 2);
-    check("edition=enterprise&release=v202207-1&resource=admin-organizations", 3, 3);
+    check("edition=enterprise&release=v202112-1&resource=admin-organizations", 1, 1);
+    check("edition=enterprise&release=v202207-1&resource=admin-organizations", 2, 2);
+    check("edition=enterprise&release=1.0.3&resource=admin-organizations", 3, 3);
     check("text=run+task&page%5Bsize%5D=100", 14, 14);
     check("page[number]=6", 113, 13);
     check("page[number]=7", 113, 0);

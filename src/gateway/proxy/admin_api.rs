@@ -17,7 +17,7 @@ use super::local_response::{error_response, local_response, method_not_allowed};
 use super::platform_info::PlatformInfo;
 use super::token_state::{TokenState, wall_time};
 use super::usage_stats::UsageStats;
-use crate::api_changelog::Endpoint;
+use crate::api_changelog::{Changelog, Endpoint};
 use crate::availability::Product;
 use crate::changes_api;
 use crate::jsonapi_error::MEDIA_TYPE;
@@ -83,7 +83,7 @@ impl AdminApi {
                     "call": call.reported.call,
                     "organization": call.reported.organization,
                     "workspace": call.reported.workspace,
-                    "advice": change.gateway.advice,
+                    "advice": change.advice(),
                     "endpoints": change.endpoints().map(Endpoint::as_str).collect::<Vec<_>>(),
                     "replacement": successor.map(Endpoint::as_str),
                     "note": change.gateway.note,
@@ -95,7 +95,9 @@ impl AdminApi {
             })
             .collect();
         let server = self.platform.server();
+        let history = Changelog::get().span().map(|(since, until)| json!({ "since": since, "until": until }));
         json!({
+            "history": history,
             "upstream": self.platform.origin,
             "server": {
                 "product": server.product.map(Product::as_str),

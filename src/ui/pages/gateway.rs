@@ -55,6 +55,13 @@ struct GatewayCaller {
 pub(crate) struct GatewayReport {
     server: PlatformServer,
     calls: Vec<DeprecatedCall>,
+    history: HistorySpan,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct HistorySpan {
+    until: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -103,6 +110,9 @@ pub(crate) fn page(frame: Frame, tokens: &GatewayTokens, report: &GatewayReport,
         section aria-labelledby="deprecated" {
             h2 id="deprecated" { "Deprecated calls" }
             (deprecated_calls(&report.calls, now))
+            @if !report.history.until.is_empty() {
+                p { "The history ends on " (report.history.until) ". Later changes of the API are not known here." }
+            }
         }
         section aria-labelledby="callers" {
             h2 id="callers" { "Callers" }

@@ -66,6 +66,14 @@ struct RowBehavior {
 #[serde(default)]
 struct Meta {
     pagination: Pagination,
+    history: Span,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Span {
+    since: String,
+    until: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -116,6 +124,10 @@ pub(crate) fn page<'a>(frame: Frame, field: impl Fn(&str) -> &'a str, changes: &
             button type="submit" { "Search" }
         }
         @for failure in &changes.errors { p.error role="alert" { (failure.detail) } }
+        @if !changes.meta.history.until.is_empty() {
+            p { "The history covers " (changes.meta.history.since) " to " (changes.meta.history.until)
+                ". Later changes of the API are not in it." }
+        }
         p { (pages.total_count) " changes, page " (pages.current_page) " of " (pages.total_pages) }
         (table("Changes, the latest first", &["Id", "Date", "Changelog", "What changed"], &rows))
         nav aria-label="Result pages" {

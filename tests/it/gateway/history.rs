@@ -172,7 +172,7 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
     let server = |_: &Seen| reply(200, &[JSON[0], ("x-tfe-version", "v202012-1"), ("tfp-api-version", "2.3")], "{}");
     for strict in [false, true] {
         let front = front(ActionOptions { strict, ..ActionOptions::default() });
-        front.platform.answers(server);
+        front.platform.answers(|_| reply(200, &JSON, "{}"));
         let project =
             front.request("POST", "/api/v2/organizations/o/projects").body(long.clone()).send().await.unwrap();
         assert_eq!(project.status(), if strict { 422 } else { 200 });
@@ -194,6 +194,7 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
         assert_eq!(project.status(), if strict { 422 } else { 200 });
         assert_eq!(project.headers().contains_key("keyward-warning"), !strict);
         // The platform is not detected yet: the call passes.
+        front.platform.answers(server);
         let producers = "/api/v2/organizations/o/relationships/module-producers";
         let first = front.get(producers).await.status();
         assert_eq!(first, 200);
@@ -211,12 +212,57 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
     }
 }
 
+/// A platform of this release, which has the calls of 2021-06-08 in their older form only.
+fn of_release(release: &'static str) -> impl Fn(&Seen) -> Response<bytes::Bytes> + Send + Sync + 'static {
+    move |request| {
+        let is_new = request.target.contains("/registry-modules/private/");
+        reply(if is_new { 404 } else { 200 }, &[JSON[0], ("x-tfe-version", release)], r#"{"data":{}}"#)
+    }
+}
+
+#[tokio::test]
+async fn rows_later_than_the_platforms_release_change_no_call() {
+    let options = ActionOptions { deprecated: DeprecatedCallMode::Always, strict: true, ..ActionOptions::default() };
+    let front = front(options);
+    front.platform.answers(of_release("v202012-1"));
+    assert_eq!(front.get("/api/v2/ping").await.status(), 200);
+    let old = call(&front, "GET", "show/o/n/p", "").await;
+    assert_eq!(old.status(), 200, "a call that works is not replaced by one that the platform lacks");
+    assert!(!old.headers().contains_key("deprecation"), "{old:?}");
+    let policy = r#"{"data":{"attributes":{"name":"p","enforce":[]}}}"#;
+    let created = front.request("POST", "/api/v2/organizations/o/policies").body(policy).send().await.unwrap();
+    assert_eq!((created.status().as_u16(), created.headers().contains_key("keyward-warning")), (200, false));
+    let none = r#"{"data":{"attributes":{"name":"p"}}}"#;
+    let created = front.request("POST", "/api/v2/organizations/o/policies").body(none).send().await.unwrap();
+    assert_eq!(created.status(), 200, "strict mode knows that no enforcement level was required then");
+    // A feature of a later row is warned of, and reported with the age that a server needs.
+    let run = r#"{"data":{"attributes":{"save-plan":true}}}"#;
+    let run = front.request("POST", "/api/v2/runs").body(run).send().await.unwrap();
+    assert_eq!(run.status(), 200);
+    let warning = run.headers()["keyward-warning"].to_str().unwrap();
+    assert_eq!(warning, "2023-08-21/1: save-plan (runs) is in the API since 2023-08-21; this server is v202012-1");
+    let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
+    let advice = "use it with HCP Terraform, or with a Terraform Enterprise of 2023-08 or later";
+    assert_eq!(
+        (&report["calls"][0]["change"], &report["calls"][0]["advice"]),
+        (&json!("2023-08-21/1"), &json!(advice))
+    );
+    assert_eq!(report["history"], json!({"since": "2021-03-08", "until": "2024-10-14"}));
+    // A platform that has the rows is treated as before.
+    front.platform.answers(of_release("v202407-1"));
+    assert_eq!(front.get("/api/v2/ping").await.status(), 200);
+    assert_eq!(call(&front, "GET", "show/o/n/p", "").await.headers()["deprecation"], "@1623110400");
+    let refused = front.request("POST", "/api/v2/organizations/o/policies").body(none).send().await.unwrap();
+    assert_eq!(refused.status(), 422);
+}
+
 #[tokio::test]
 async fn the_changelog_is_read_on_the_gateways_listener_with_the_local_token() {
     let front = Front::start();
     let list = "/v1/platform/changes?resource=registry-modules&kind=deprecated&page%5Bsize%5D=2";
     let body: Value = front.get(list).await.json().await.unwrap();
     assert_eq!(body["data"].as_array().unwrap().len(), 2, "{body}");
+    assert_eq!(body["meta"]["history"], json!({"since": "2021-03-08", "until": "2024-10-14"}));
     let next = body["links"]["next"].as_str().unwrap();
     assert!(next.starts_with(&format!("{}/v1/platform/changes?", front.url)), "{next}");
     let next = front.client.get(next).bearer_auth(front.local()).send().await.unwrap();
