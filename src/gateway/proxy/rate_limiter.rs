@@ -191,16 +191,18 @@ impl RateLimiter {
         Ok(Some(QueuePlace { limiter: self, limit }))
     }
 
-    /// Applies the `X-RateLimit-Limit` of a response. A response without it means "unlimited" only while none has
-    /// reported a limit: not all endpoints send the header.
+    /// Applies the `X-RateLimit-Limit` of a response: 0 means "unlimited" (a Terraform Enterprise whose administrator has
+    /// turned the limit off). A response without it means that only while none has reported a limit: not all endpoints send
+    /// the header.
     pub(super) fn update_limit(&self, limit: Option<u32>) {
         if self.configured == RateLimit::FromServer {
-            let rate = limit.map(|limit| usize::try_from(limit).unwrap_or(MAX_RATE).clamp(1, MAX_RATE));
+            let positive = limit.filter(|limit| *limit > 0);
+            let rate = positive.map(|limit| usize::try_from(limit).unwrap_or(MAX_RATE).min(MAX_RATE));
             let mut schedule = self.schedule.lock();
-            if rate.is_some() || !schedule.is_reported {
+            if limit.is_some() || !schedule.is_reported {
                 schedule.rate = rate;
             }
-            schedule.is_reported |= rate.is_some();
+            schedule.is_reported |= limit.is_some();
         }
     }
 

@@ -47,7 +47,10 @@ pub(super) struct TokenCheck {
 #[derive(Debug, Clone)]
 struct TokenRejection {
     token: Arc<PlatformToken>,
+    /// First rejection of this token, or of those before it if none was accepted in between.
     since: ClockReading,
+    /// First rejection of this token.
+    first: Instant,
 }
 
 /// Reason why calls cannot be made.
@@ -106,7 +109,9 @@ impl TokenState {
         }
         let mut rejection = self.rejection.lock();
         let since = rejection.as_ref().map_or_else(|| self.clock.now(), |rejection| rejection.since);
-        *rejection = Some(TokenRejection { token: Arc::clone(token), since });
+        let known = rejection.as_ref().filter(|rejection| rejection.token.is_same(token));
+        let first = known.map_or_else(Instant::now, |rejection| rejection.first);
+        *rejection = Some(TokenRejection { token: Arc::clone(token), since, first });
         self.rejected.store(true, Ordering::Relaxed);
         drop(rejection);
         self.rejection_changed.notify_one();
@@ -125,7 +130,24 @@ impl TokenState {
         !self.rejected.load(Ordering::Relaxed)
     }
 
-    fn is_current(&self, token: &PlatformToken) -> bool {
+    /// Returns until when calls wait for a successor of a rejected token. It counts from the token's first rejection: a
+    /// client that makes one call after another would otherwise wait that long for each.
+    pub(super) fn wait_end(&self, rejected: &PlatformToken) -> Instant {
+        let rejection = self.rejection.lock();
+        let known = rejection.as_ref().filter(|rejection| rejection.token.is_same(rejected));
+        known.map_or_else(Instant::now, |rejection| rejection.first) + self.max_wait
+    }
+
+    /// Builds the response to a call with 401, where nothing shows if that is about the call or about the token.
+    pub(super) fn unchecked(&self) -> ErrorResponse {
+        let origin = &self.source.origin;
+        let detail = format!(
+            "the platform answered 401, and a check of the platform token ({origin}) got no usable response; make the call again"
+        );
+        Box::new(retry_later(StatusCode::SERVICE_UNAVAILABLE, detail, RETRY_AFTER))
+    }
+
+    pub(super) fn is_current(&self, token: &PlatformToken) -> bool {
         self.current().is_ok_and(|current| current.is_same(token))
     }
 
@@ -163,7 +185,7 @@ impl TokenState {
             Ok(None) => Err(self.unavailable("the gateway is being replaced")),
             Err(_) => {
                 let waited = format_duration(self.max_wait);
-                Err(self.unavailable(&format!("no new one came within {waited}")))
+                Err(self.unavailable(&format!("no new one came within {waited} of its refusal")))
             }
         }
     }

@@ -94,15 +94,21 @@ impl Upstream {
     ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let deadline = Instant::now() + self.tokens.max_wait;
         loop {
-            if self.is_accepted(&token).await {
-                self.tokens.record_acceptance(&token);
-                return Ok(response);
+            match self.check_token(&token).await {
+                Some(true) => {
+                    self.tokens.record_acceptance(&token);
+                    return Ok(response);
+                }
+                // Coalesced: the source refreshes once, however many callers request it.
+                Some(false) if self.tokens.record_rejection(&token) => {
+                    self.tokens.source.refresh_signal.request();
+                }
+                None if self.tokens.is_current(&token) => return Err(self.tokens.unchecked()),
+                // Another token has come meanwhile.
+                Some(false) | None => {}
             }
             drop(response);
-            if self.tokens.record_rejection(&token) {
-                // Coalesced: the source refreshes once, however many callers request it.
-                self.tokens.source.refresh_signal.request();
-            }
+            let deadline = deadline.min(self.tokens.wait_end(&token));
             let Some(body) = body.as_ref().and_then(CallerBody::replay) else {
                 return Err(self.tokens.unavailable("its body is too large to be sent again"));
             };
@@ -116,32 +122,42 @@ impl Upstream {
         }
     }
 
-    /// Returns true if the platform accepts a token, with which a call has just got 401. Calls that got it before a check
-    /// began share the check. Without a usable response to it, the 401 counts as a rejection.
-    async fn is_accepted(&self, token: &Arc<PlatformToken>) -> bool {
+    /// Returns true if the platform accepts a token, with which a call has just got 401; `None` if the check of the token
+    /// got no usable response. Calls that got 401 before a check began share the check.
+    async fn check_token(&self, token: &Arc<PlatformToken>) -> Option<bool> {
         let unauthorized = Instant::now();
         let mut last = self.tokens.last_check.lock().await;
         if let Some(check) = last.as_ref().filter(|check| check.token.is_same(token)) {
             // While the rejection lasts, a further call needs no check.
             let is_known = check.accepted == Some(false) && self.tokens.rejected_since().is_some();
             if is_known || check.started >= unauthorized {
-                return check.accepted == Some(true);
+                return check.accepted;
             }
         }
         let started = Instant::now();
+        let mut accepted = self.try_token(token).await;
+        for delay in CHECK_RETRIES {
+            if accepted.is_none() && self.tokens.is_current(token) {
+                tokio::time::sleep(delay).await;
+                accepted = self.try_token(token).await;
+            }
+        }
+        *last = Some(TokenCheck { token: Arc::clone(token), started, accepted });
+        drop(last);
+        accepted
+    }
+
+    /// Makes a call that every valid token may make. Returns `None` if the response says nothing about the token.
+    async fn try_token(&self, token: &PlatformToken) -> Option<bool> {
         // Outside the rate limit: calls in its queue would fail until the check's turn.
         let sent = self.send_unlimited(&UpstreamCall::own(ACCOUNT_DETAILS), token, RequestBody::empty()).await;
-        let accepted = match sent.map(|response| response.status()) {
+        match sent.map(|response| response.status()) {
             Ok(StatusCode::UNAUTHORIZED) => Some(false),
-            // These say nothing about the token.
             Ok(status) if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => None,
             // Also 403 and 404: the platform knows who calls.
             Ok(_) => Some(true),
             Err(_) => None,
-        };
-        *last = Some(TokenCheck { token: Arc::clone(token), started, accepted });
-        drop(last);
-        accepted == Some(true)
+        }
     }
 
     /// Sends a call with a token once its slot of the rate limit has come.
@@ -251,6 +267,9 @@ impl Upstream {
         )
     }
 }
+
+/// Waits before a check of the token is repeated that got no usable response.
+const CHECK_RETRIES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(1)];
 
 /// Longest wait after a 429 that is spent here; longer ones are left to the caller. The platform mostly counts by the
 /// second.

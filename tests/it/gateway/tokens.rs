@@ -1,7 +1,7 @@
 //! The tokens of the gateway: the platform's, refused and replaced under load; the local one, over a restart.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -13,6 +13,7 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::harness::front::Front;
 use crate::harness::log;
@@ -116,18 +117,62 @@ async fn a_401_about_the_content_of_a_call_is_returned_and_the_token_stays_in_us
 }
 
 #[tokio::test]
-async fn without_a_response_to_the_check_of_the_token_a_401_counts_as_its_rejection() {
+async fn calls_with_a_token_known_as_refused_wait_from_its_refusal_and_not_each_anew() {
+    let wait = Duration::from_secs(2);
+    let front = Front::with(|options, _| options.token_wait = wait);
+    front.platform.revoke("tok1");
+    let start = Instant::now();
+    assert_eq!(front.get("/api/v2/ping").await.status(), 503);
+    assert!(start.elapsed() >= wait, "the first call waits for a new token: {:?}", start.elapsed());
+    let again = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(front.get("/api/v2/ping").await.status(), 503);
+    }
+    assert!(again.elapsed() < wait, "{:?}", again.elapsed());
+    // A new token is taken by the next call, and a refused one is waited for anew.
+    front.put_token("tok2");
+    let start = Instant::now();
+    while front.platform.requests().last().is_none_or(|request| request.bearer() != "tok2") {
+        assert_eq!(front.get("/api/v2/ping").await.status(), 503);
+    }
+    assert!(start.elapsed() >= wait, "{:?}", start.elapsed());
+    front.platform.accept("tok2");
+    assert_eq!(front.get("/api/v2/ping").await.status(), 200);
+}
+
+#[tokio::test]
+async fn without_a_response_to_the_check_of_the_token_a_401_is_no_rejection_and_reaches_no_caller() {
     for status in [429, 500, 503] {
         let front = Front::with(|options, _| options.token_wait = Duration::from_millis(100));
         front.platform.answers(move |request| match request.target.as_str() {
             "/api/v2/account/details" => reply(status, &[], ""),
             _ => reply(401, &[], ""),
         });
-        assert_eq!(front.get("/api/v2/organizations").await.status(), 503, "{status}");
+        let response = front.get("/api/v2/organizations").await;
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+        let body = response.text().await.unwrap();
+        assert!(
+            body.contains("a check of the platform token (file ") && body.contains("make the call again"),
+            "{body}"
+        );
         let document: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
-        assert!(document["platform_token"]["refused_since"].is_string(), "{document}");
+        assert!(document["platform_token"]["refused_since"].is_null(), "{document}");
+        // The check is repeated, as long as it says nothing.
+        let checks = front.platform.requests().iter().filter(|request| request.target == CHECK).count();
+        assert_eq!(checks, 3, "{status}");
     }
+    // A check that works at its second try decides.
+    let front = Front::start();
+    let checks = Arc::new(AtomicUsize::new(0));
+    front.platform.answers(move |request| match request.target.as_str() {
+        CHECK => reply(if checks.fetch_add(1, Ordering::Relaxed) == 0 { 503 } else { 200 }, &[], ""),
+        _ => reply(401, &[], ""),
+    });
+    assert_eq!(front.get("/api/v2/organizations").await.status(), 401);
 }
+
+/// The call that tells a refused token from a refused call.
+const CHECK: &str = "/api/v2/account/details";
 
 #[tokio::test]
 async fn calls_whose_token_is_refused_wait_for_the_next_one_and_none_of_them_sees_a_401() {

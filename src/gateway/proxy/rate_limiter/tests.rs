@@ -57,6 +57,10 @@ async fn the_limit_follows_response_headers() {
     assert_eq!(waits(&limiter, RequestClass::Other, 1).await, [1100], "a second after the last that was counted");
     limiter.update_limit(None);
     assert_eq!(waits(&limiter, RequestClass::Other, 1).await, [1100], "a response without a limit changes none");
+    limiter.update_limit(Some(0));
+    assert_eq!(waits(&limiter, RequestClass::Other, 100).await, [0; 100], "0 is no limit");
+    limiter.update_limit(None);
+    assert_eq!(waits(&limiter, RequestClass::RunList, 100).await, [0; 100]);
     let fixed = RateLimiter::new(RateLimit::PerSecond(2));
     fixed.update_limit(None);
     assert_eq!(waits(&fixed, RequestClass::Other, 3).await, [0, 0, 1100]);
