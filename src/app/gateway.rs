@@ -8,7 +8,7 @@ use keyward_config as config;
 use keyward_credentials::credential_watch::CredentialWatch;
 use keyward_gateway::availability::PlatformStatus;
 use keyward_gateway::client_setup::{
-    ChildEnv, ClientTokenKind, ClientTokenSource, ProgramCliConfig, TerraformConfigFile,
+    ChildEnv, ClientTokenKind, ClientTokenSource, GatewayClient, ProgramCliConfig, TerraformConfigFile,
 };
 use keyward_gateway::local_token::LocalTokenManager;
 use keyward_gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
@@ -135,9 +135,12 @@ impl BuiltGateway {
             Some((token_kind, reads)) => {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
                 let folder = options.local_token.file.parent().filter(|_| token_kind == ClientTokenKind::LocalToken);
-                let terraform = folder.map(|folder| ProgramCliConfig::new(folder.to_owned(), reads.clone()));
+                let client = folder.map(|folder| GatewayClient {
+                    terraform: ProgramCliConfig::new(folder.to_owned(), reads.clone()),
+                    proxy_exceptions: options.process_proxy_exceptions.clone(),
+                });
                 let clock = shared.clock.clone();
-                Some(ChildEnv::new(content(token_kind)?, options.host.clone(), platform, terraform, clock))
+                Some(ChildEnv::new(content(token_kind)?, options.host.clone(), platform, client, clock))
             }
         };
         let config_file = match &options.terraform_config_file {
@@ -311,7 +314,10 @@ impl RunningGateway {
             }
             running.stop.cancel();
         }
-        if let GatewayPlan::Start(built) = plan {
+        if let GatewayPlan::Start(mut built) = plan {
+            if let Some((child, _)) = &mut built.child {
+                child.commit();
+            }
             let stop = tasks.stop_token().child_token();
             let close_idle = tasks.stop_token().child_token();
             let file_handed_over = CancellationToken::new();

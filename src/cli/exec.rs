@@ -102,7 +102,7 @@ fn add_gateway_variables(
     let Some(gateway) = &config.gateway else { return Ok(variables) };
     let config_home = environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
     let files = UserConfigFiles::new(&variables, command, config_home);
-    super::gateway::for_program(gateway, files).map(|more| variables.merged_with(&more))
+    super::gateway::for_program(gateway, files, &variables).map(|more| variables.merged_with(&more))
 }
 
 #[cfg(not(feature = "gateway"))]

@@ -1,5 +1,6 @@
 //! `[gateway]`: the gateway in front of HCP Terraform or Terraform Enterprise, "the platform" below.
 
+mod address;
 mod describe;
 
 use std::collections::BTreeSet;
@@ -7,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyward_gateway::actions::{self, DeprecatedCallMode};
-use keyward_gateway::client_setup::{ClientTokenKind, ServiceHost, TerraformConfigFileOptions, UserConfigFiles};
+use keyward_gateway::client_setup::{
+    ClientTokenKind, ProxyExceptions, ServiceHost, TerraformConfigFileOptions, UserConfigFiles,
+};
 use keyward_gateway::local_token;
 use keyward_gateway::proxy::{Exemption, GatewayOptions, RateLimit};
-use keyward_http::client::{ProxyMode, is_loopback};
+use keyward_http::client::ProxyMode;
 use keyward_http::server::Endpoint;
 use keyward_machine::atomic_file::Attributes;
 use keyward_telemetry::error_code::ErrorCode;
@@ -23,7 +26,7 @@ use super::references::Text;
 use super::server;
 use super::sink::Sessions;
 use super::tree::quote;
-use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
+use super::values::{self, ValueError, invalid, join_alternatives};
 
 pub(super) use describe::describe_gateway;
 
@@ -46,6 +49,8 @@ pub struct Gateway {
     pub process_token: Option<ClientTokenKind>,
     /// User configuration files of Terraform and OpenTofu for the child process; `None` without `[process]`.
     pub process_files: Option<UserConfigFiles>,
+    /// Exceptions from a proxy that the child process has.
+    pub process_proxy_exceptions: ProxyExceptions,
     /// True if readiness depends on the gateway.
     pub required: bool,
 }
@@ -67,14 +72,17 @@ pub(super) fn read(
     mut reader: Reader<'_>,
     sessions: &Sessions,
     state_dir: Option<&Path>,
-    process_files: Option<UserConfigFiles>,
+    process: Option<(UserConfigFiles, ProxyExceptions)>,
 ) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
-    let upstream = text.and_then(|text| or_placeholder(&text, reader.parse(&text, upstream), unknown_upstream));
+    let upstream =
+        text.and_then(|text| or_placeholder(&text, reader.parse(&text, address::upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
     let without_tls = upstream.as_ref().is_some_and(|url| url.scheme() == "http");
     let ca_file = ca_file(&mut reader, without_tls);
     let proxy_mode = proxy(&mut reader, without_tls);
+    let other_names = reader.list("aliases").unwrap_or_default();
+    let other_names: Vec<Url> = other_names.iter().filter_map(|text| reader.parse(text, address::alias)).collect();
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let exempt = exempt(&mut reader);
@@ -104,7 +112,8 @@ pub(super) fn read(
     let upstream = upstream?;
     // The platform identifies itself by the host in Terraform's configurations, whatever its address is.
     let platform_name = host.as_ref().and_then(|host| Url::parse(&format!("https://{host}")).ok());
-    let aliases = platform_name.filter(|url| url.origin() != upstream.origin()).into_iter().collect();
+    let names = platform_name.into_iter().chain(other_names);
+    let aliases = names.filter(|url| url.origin() != upstream.origin()).collect();
     let proxy = GatewayOptions {
         upstream,
         aliases,
@@ -119,6 +128,7 @@ pub(super) fn read(
         exempt,
         allowed_hosts,
     };
+    let (process_files, process_proxy_exceptions) = process.unzip();
     let gateway = Gateway {
         endpoints,
         proxy,
@@ -128,6 +138,7 @@ pub(super) fn read(
         terraform_config_file,
         process_token,
         process_files,
+        process_proxy_exceptions: process_proxy_exceptions.unwrap_or_default(),
         required,
     };
     (!gateway.endpoints.is_empty()).then_some(gateway)
@@ -352,48 +363,4 @@ fn local_token(
         }
     };
     Some(local_token::LocalTokenOptions { file, max_age, grace, owner })
-}
-
-/// The platform's address: `https://HOST`, or `http://` on loopback.
-fn upstream(text: &str) -> Result<Url, ValueError> {
-    let form = "write \"https://HOST\", and nothing behind the host and port";
-    let url = match Url::parse(text) {
-        Ok(url) if text.contains("://") && url.has_host() => url,
-        _ if text.contains('@') => return invalid_secret("is not an address", form),
-        _ => return invalid("is not an address", values::host_advice(text, form)),
-    };
-    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-        return invalid_secret("contains a user, a query or a fragment", form);
-    }
-    if url.path() != "/" {
-        return invalid("has a path", "leave it off: the platform serves its API at the root");
-    }
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if is_loopback(&url) => Ok(url),
-        "http" => invalid("would send tokens unencrypted", "use https://; http:// is for loopback only"),
-        _ => invalid("is not an address", form),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_platform_is_an_origin_that_is_spoken_to_in_secret() {
-        let check = |text: &str, expected: Result<&str, &str>| {
-            let found = upstream(text).map(String::from);
-            assert_eq!(found.as_deref().map_err(|error| error.message.as_str()), expected, "{text}");
-        };
-        check("https://app.terraform.io", Ok("https://app.terraform.io/"));
-        check("https://TFE.example.com:8443/", Ok("https://tfe.example.com:8443/"));
-        check("http://127.0.0.1:8080", Ok("http://127.0.0.1:8080/"));
-        check("http://tfe.example.com", Err("would send tokens unencrypted"));
-        check("https://tfe.example.com/api/v2", Err("has a path"));
-        check("https://me:hush@tfe.example.com", Err("contains a user, a query or a fragment"));
-        check("https://tfe.example.com/?a", Err("contains a user, a query or a fragment"));
-        check("tfe.example.com", Err("is not an address"));
-        check("unix:///run/a.sock", Err("is not an address"));
-    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use keyward_agent::server_client::ServerKind;
 #[cfg(feature = "gateway")]
-use keyward_gateway::client_setup::UserConfigFiles;
+use keyward_gateway::client_setup::{ProxyExceptions, UserConfigFiles};
 use keyward_http::client::ServerAddress;
 use keyward_http::server::Endpoint;
 use keyward_telemetry::error_code::ErrorCode;
@@ -134,7 +134,10 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let gateway = top.table("gateway").map(|table| {
         let config_home = top.scope.environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
         let process = process.as_ref().and_then(Option::as_ref);
-        let reads = process.map(|process| UserConfigFiles::new(&process.variables, &process.command, config_home));
+        let reads = process.map(|process| {
+            let files = UserConfigFiles::new(&process.variables, &process.command, config_home);
+            (files, ProxyExceptions::new(&process.variables))
+        });
         gateway::read(table, &all_sessions, state_dir, reads)
     });
     #[cfg(not(feature = "gateway"))]

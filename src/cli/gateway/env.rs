@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use clap::Args;
-use keyward_config::{Gateway, TokenSource};
+use keyward_config::{Environment, Gateway, TokenSource};
 use keyward_gateway::client_setup::credentials::ClientTokenFile;
 use keyward_gateway::client_setup::{
-    ClientTokenKind, NO_VARIABLE_REASON, ProgramCliConfig, ServiceHost, UserConfigFiles, client_env, client_variables,
+    ClientTokenKind, GatewayClient, NO_VARIABLE_REASON, ProgramCliConfig, ProxyExceptions, ServiceHost,
+    UserConfigFiles, client_env, client_variables,
 };
 use keyward_http::client::ServerAddress;
 use keyward_http::server::Endpoint;
@@ -54,16 +55,26 @@ impl Env {
             // The command's purpose is to print the token.
             print_line(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));
         }
+        if matches!(variables.token_file, ClientTokenFile::Local(_)) {
+            let own = EnvVars::select(&Environment::current().variables, &["NO_PROXY", "no_proxy"].map(str::to_owned));
+            for (name, value) in ProxyExceptions::new(&own).with(url.as_str()) {
+                print_line(&format!("export {name}='{}'", value.replace('\'', "'\\''")));
+            }
+        }
         Ok(Exit::Ok)
     }
 }
 
-/// Returns the variables of `gateway.process_token` for a program whose Terraform or OpenTofu would read `files`; none if it is
-/// not set. Prints the error if that fails.
-pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
+/// Returns the variables of `gateway.process_token` for a program with `variables`, whose Terraform or OpenTofu would read
+/// `files`; none if it is not set. Prints the error if that fails.
+pub(in crate::cli) fn for_program(
+    gateway: &Gateway,
+    files: UserConfigFiles,
+    variables: &EnvVars,
+) -> Result<EnvVars, Exit> {
     let variables = match gateway.process_token {
         None => Ok(EnvVars::default()),
-        Some(ClientTokenKind::LocalToken) => variables_for_gateway(gateway, files),
+        Some(ClientTokenKind::LocalToken) => variables_for_gateway(gateway, files, variables),
         Some(ClientTokenKind::PlatformToken) => variables_for_platform(gateway),
     };
     variables.map_err(|reason| {
@@ -72,7 +83,7 @@ pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> 
     })
 }
 
-fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, String> {
+fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles, variables: &EnvVars) -> Result<EnvVars, String> {
     let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
         Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Activated(_) => None,
@@ -82,8 +93,15 @@ fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<En
     let file = &gateway.local_token.file;
     let token = ClientTokenFile::Local(file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?;
     let folder = file.parent().map(Path::to_owned).unwrap_or_default();
-    let terraform = ProgramCliConfig::new(folder, files);
-    client_env(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
+    let client = GatewayClient {
+        terraform: ProgramCliConfig::new(folder, files),
+        proxy_exceptions: ProxyExceptions::new(variables),
+    };
+    let prepared = client_env(&gateway.host, &address, &token, Some(&client)).and_then(|(variables, file)| {
+        file.map_or(Ok(()), |file| file.write())?;
+        Ok(variables)
+    });
+    prepared.map_err(|error| format_chain(&error))
 }
 
 fn variables_for_platform(gateway: &Gateway) -> Result<EnvVars, String> {
@@ -99,5 +117,6 @@ fn variables_for_platform(gateway: &Gateway) -> Result<EnvVars, String> {
         }
     };
     let platform = gateway.proxy.upstream.as_str().trim_end_matches('/');
-    client_env(&gateway.host, platform, &token, None).map_err(|error| format_chain(&error))
+    let (variables, _) = client_env(&gateway.host, platform, &token, None).map_err(|error| format_chain(&error))?;
+    Ok(variables)
 }

@@ -111,7 +111,7 @@ fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
             ),
         },
     ]);
-    lines.extend(gateway.host.block(address).into_iter().map(|line| format!("  {line}")));
+    lines.extend(gateway.host.blocks(address).into_iter().map(|line| format!("  {line}")));
     lines.extend([
         String::new(),
         "who calls, with which tokens, and who makes deprecated calls:".to_owned(),

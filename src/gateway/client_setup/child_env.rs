@@ -9,7 +9,7 @@ use keyward_machine::command::ProvidedEnv;
 use keyward_telemetry::error_chain::format_chain;
 use tokio_util::sync::CancellationToken;
 
-use super::{ClientTokenSource, ProgramCliConfig, ServiceHost, client_env};
+use super::{ClientTokenSource, GatewayClient, PreparedCliConfig, ServiceHost, client_env};
 
 /// Publishes the variables anew with each token.
 #[derive(Debug)]
@@ -18,29 +18,41 @@ pub struct ChildEnv {
     host: ServiceHost,
     /// The platform's own address.
     platform: String,
-    /// Configuration that points the child's Terraform at the gateway; `None` if it calls the platform itself.
-    terraform: Option<ProgramCliConfig>,
+    /// Setup of the child's clients for the gateway; `None` if they call the platform itself.
+    client: Option<GatewayClient>,
     clock: Clock,
     publisher: CredentialPublisher<ProvidedEnv>,
     /// Reason why there are no variables, if there are none.
     missing_reason: Option<Arc<str>>,
+    /// File that the published variables name, until it is written.
+    prepared: Option<PreparedCliConfig>,
 }
 
 impl ChildEnv {
-    /// Creates the publisher for `host` and a watch of its variables. Publishes an existing token at once; blocks if a
-    /// file for Terraform is written.
+    /// Creates the publisher for `host` and a watch of its variables. Publishes an existing token at once; blocks if there
+    /// is a file for Terraform. The file itself is written by [`ChildEnv::commit`]: a configuration that is not used in the
+    /// end must not replace the file of a running program.
     pub fn new(
         content: ClientTokenSource,
         host: ServiceHost,
         platform: String,
-        terraform: Option<ProgramCliConfig>,
+        client: Option<GatewayClient>,
         clock: Clock,
     ) -> (Self, CredentialWatch<ProvidedEnv>) {
         let (publisher, watch) = credential_channel(NO_TOKEN);
-        let mut this = Self { content, host, platform, terraform, clock, publisher, missing_reason: None };
+        let mut this = Self { content, host, platform, client, clock, publisher, missing_reason: None, prepared: None };
         let load = this.prepare();
-        this.publish(load());
+        let (state, prepared) = load();
+        this.prepared = prepared;
+        this.publish(state);
         (this, watch)
+    }
+
+    /// Writes the file that the published variables name. Blocks. An error is retried by [`ChildEnv::run`].
+    pub fn commit(&mut self) {
+        if let Some(Err(error)) = self.prepared.take().map(|file| file.write()) {
+            self.publish(unavailable(&format_chain(&error)));
+        }
     }
 
     /// Publishes until `stop`. While there are no variables it retries every 5 s, as the error of Terraform's file may
@@ -53,7 +65,12 @@ impl ChildEnv {
                 () = self.clock.sleep_until_some(retry_at) => {}
                 changed = self.content.changed() => if !changed { return stop.cancelled().await },
             }
-            let state = tokio::task::spawn_blocking(self.prepare()).await;
+            let load = self.prepare();
+            let write = move || match load() {
+                (state, None) => state,
+                (state, Some(file)) => file.write().map_or_else(|error| unavailable(&format_chain(&error)), |()| state),
+            };
+            let state = tokio::task::spawn_blocking(write).await;
             self.publish(state.unwrap_or_else(|error| unavailable(&error.to_string())));
         }
     }
@@ -78,20 +95,25 @@ impl ChildEnv {
     }
 
     /// Prepares a closure that builds the variables of the current token; it may block.
-    fn prepare(&mut self) -> impl FnOnce() -> Availability<ProvidedEnv> + Send + 'static {
+    fn prepare(&mut self) -> impl FnOnce() -> PreparedState + Send + 'static {
         let credentials = self.content.current_token(&self.platform);
         let host = self.host.clone();
-        let terraform = self.terraform.clone();
+        let client = self.client.clone();
         move || {
-            let Some((address, token)) = credentials else { return unavailable(NO_TOKEN) };
-            match client_env(&host, &address, &token, terraform.as_ref()) {
-                Ok(all) if all.names().next().is_some() => Availability::Available(ProvidedEnv::Variables(all).into()),
-                Ok(_) => unavailable(NO_TOKEN),
-                Err(error) => unavailable(&format_chain(&error)),
+            let Some((address, token)) = credentials else { return (unavailable(NO_TOKEN), None) };
+            match client_env(&host, &address, &token, client.as_ref()) {
+                Ok((all, file)) if all.names().next().is_some() => {
+                    (Availability::Available(ProvidedEnv::Variables(all).into()), file)
+                }
+                Ok(_) => (unavailable(NO_TOKEN), None),
+                Err(error) => (unavailable(&format_chain(&error)), None),
             }
         }
     }
 }
+
+/// Variables, and the file that they name.
+type PreparedState = (Availability<ProvidedEnv>, Option<PreparedCliConfig>);
 
 fn unavailable(reason: &str) -> Availability<ProvidedEnv> {
     Availability::Unavailable { reason: reason.into(), retry_after: RETRY_INTERVAL }

@@ -10,6 +10,10 @@ pub struct ServiceHost {
     port: Option<u16>,
 }
 
+/// Host that sources of modules may name in place of the platform's. Terraform takes it for the host of the `cloud` block,
+/// and its credentials with it, but discovers its services on their own: they would be those of the public site.
+pub(crate) const LOCAL_HOST: &str = "localterraform.com";
+
 /// The text is not a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a host; write HOST or HOST:PORT")]
@@ -53,13 +57,23 @@ impl ServiceHost {
         })
     }
 
-    /// Builds the lines of the `host` block.
-    pub fn block(&self, address: &str) -> Vec<String> {
-        let mut lines = vec![format!("host \"{self}\" {{"), "  services = {".to_owned()];
-        if let Value::Object(services) = Self::services(address) {
-            lines.extend(services.iter().map(|(name, at)| format!("    \"{name}\" = {at}")));
+    /// Returns the hosts by which configurations name the platform: this one, and [`LOCAL_HOST`].
+    pub(crate) fn aliases(&self) -> impl Iterator<Item = String> {
+        let name = self.to_string();
+        let local = (name != LOCAL_HOST).then(|| LOCAL_HOST.to_owned());
+        std::iter::once(name).chain(local)
+    }
+
+    /// Builds the lines of the `host` blocks.
+    pub fn blocks(&self, address: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for host in self.aliases() {
+            lines.extend([format!("host \"{host}\" {{"), "  services = {".to_owned()]);
+            if let Value::Object(services) = Self::services(address) {
+                lines.extend(services.iter().map(|(name, at)| format!("    \"{name}\" = {at}")));
+            }
+            lines.extend(["  }".to_owned(), "}".to_owned()]);
         }
-        lines.extend(["  }".to_owned(), "}".to_owned()]);
         lines
     }
 }
@@ -90,6 +104,11 @@ mod tests {
         check("tfe.example.com:8443", "tfe.example.com:8443", None);
         check("127.0.0.1", "127.0.0.1", Some("TF_TOKEN_127_0_0_1"));
         check("[::1]", "[::1]", None);
+        assert_eq!(
+            ServiceHost::parse("tfe.example.com:8443").unwrap().aliases().collect::<Vec<_>>(),
+            ["tfe.example.com:8443", "localterraform.com"]
+        );
+        assert_eq!(ServiceHost::parse("localterraform.com").unwrap().aliases().count(), 1);
         check("a_b.example.com", "a_b.example.com", None);
         for text in
             ["", "https://app.terraform.io", "app.terraform.io/x", "a b", "a:x", ":80", "a:70000", "caf\u{e9}.fr"]

@@ -13,11 +13,12 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::ServiceHost;
+use super::service_host::LOCAL_HOST;
 use crate::local_token::AcceptedTokens;
 use crate::platform_token::PlatformToken;
 
@@ -56,12 +57,15 @@ pub enum ClientTokenSource {
 impl ClientTokenSource {
     /// Renders the file; `None` while there is no token.
     fn render(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
+        let aliases = host.aliases();
         let host = host.to_string();
         let document = match self {
             Self::Local(watch, address) => {
                 let Availability::Available(accepted) = watch.current().availability else { return None };
+                let services = || json!({ "services": ServiceHost::services(address) });
+                let hosts: Map<String, Value> = aliases.map(|host| (host, services())).collect();
                 json!({
-                    "host": { &host: { "services": ServiceHost::services(address) } },
+                    "host": hosts,
                     "credentials": { &host: { "token": accepted.current.expose_secret() } },
                 })
             }
@@ -259,8 +263,8 @@ fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TerraformConf
 /// Largest file that is read to see who wrote it, in bytes.
 const MAX_FILE_SIZE: u64 = 64 * 1024;
 
-/// Returns true for a document that [`write()`] made: one host with the gateway's services or the marker, a token, and
-/// nothing else.
+/// Returns true for a document that [`write()`] made: one host, perhaps with [`LOCAL_HOST`], with the gateway's services or
+/// the marker, a token, and nothing else.
 fn is_managed(document: &Value) -> bool {
     let only_member = |part: &str| {
         document[part].as_object().filter(|members| members.len() == 1).and_then(|members| members.iter().next())
@@ -269,8 +273,12 @@ fn is_managed(document: &Value) -> bool {
         value.as_object().is_some_and(|members| members.len() == 1 && members.contains_key(member))
     };
     let Some((credentials_host, credentials)) = only_member("credentials") else { return false };
-    let service_block = only_member("host")
-        .is_some_and(|(host, service_block)| host == credentials_host && has_only(service_block, "services"));
+    let service_block = document["host"].as_object().is_some_and(|hosts| {
+        let is_own = |(host, block): (&String, &Value)| {
+            (host == credentials_host || host == LOCAL_HOST) && has_only(block, "services")
+        };
+        hosts.contains_key(credentials_host) && hosts.iter().all(is_own)
+    });
     let has_marker = document[MARKER_KEY] == MARKER_TEXT;
     document.as_object().is_some_and(|members| members.len() == 2)
         && has_only(credentials, "token")
@@ -307,82 +315,4 @@ pub enum TerraformConfigFileError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use keyward_credentials::credential_watch::credential_channel;
-    use keyward_machine::clock::TestClock;
-
-    use super::*;
-
-    fn options(folder: &Path, token_kind: ClientTokenKind) -> TerraformConfigFileOptions {
-        TerraformConfigFileOptions {
-            file: folder.join("zz-keyward.tfrc.json"),
-            attributes: Attributes { mode: 0o600, owner: None, group: None },
-            host: ServiceHost::parse("app.terraform.io").unwrap(),
-            token_kind,
-        }
-    }
-
-    fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
-        let (publisher, watch) = credential_channel("none");
-        let accepted =
-            AcceptedTokens { current: SecretString::from(token), created: SystemTime::now(), previous: None };
-        publisher.publish(Availability::Available(accepted.into()), None);
-        ClientTokenSource::Local(watch, "http://127.0.0.1:8800".to_owned()).render(host).unwrap()
-    }
-
-    fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
-        let (publisher, watch) = credential_channel("none");
-        let taken = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
-        let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();
-        publisher.publish(Availability::Available(token.into()), None);
-        ClientTokenSource::Platform(watch).render(host).unwrap()
-    }
-
-    #[test]
-    fn only_files_of_keyward_are_overwritten() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = options(folder.path(), ClientTokenKind::LocalToken);
-        let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&options.file).unwrap()).unwrap() };
-        for token in ["one", "two"] {
-            write(&options, &local(token, &options.host)).unwrap();
-            assert_eq!(read()["credentials"]["app.terraform.io"]["token"], token);
-        }
-        assert_eq!(read()["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
-        let other =
-            TerraformConfigFileOptions { host: ServiceHost::parse("tfe.example.com").unwrap(), ..options.clone() };
-        write(&other, &local("three", &other.host)).unwrap();
-        write(&options, &platform("four", &options.host)).unwrap();
-        assert_eq!(read_token(&options.file, &options.host).unwrap().expose_secret(), "four");
-        assert!(matches!(read_token(&options.file, &other.host), Err(TerraformConfigFileError::Missing { .. })));
-        for not_managed in [
-            r#"{"credentials":{"app.terraform.io":{"token":"mine"}}}"#,
-            r#"{"host":{"a":{"services":{}}},"credentials":{"b":{"token":"mine"}}}"#,
-            r#"{"host":{"a":{"services":{}}},"credentials":{"a":{"token":"mine"},"b":{"token":"mine"}}}"#,
-            r#"{"//":"my own","credentials":{"app.terraform.io":{"token":"mine"}}}"#,
-            "plugin_cache_dir = \"x\"",
-            "",
-        ] {
-            std::fs::write(&options.file, not_managed).unwrap();
-            for result in [write(&options, "{}"), remove(&options), read_token(&options.file, &options.host).map(drop)]
-            {
-                let error = result.unwrap_err();
-                assert!(matches!(error, TerraformConfigFileError::NotManaged { .. }), "{error}");
-            }
-            assert_eq!(std::fs::read_to_string(&options.file).unwrap(), not_managed);
-        }
-    }
-
-    #[test]
-    fn a_file_with_the_platform_token_has_no_services_and_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = options(folder.path(), ClientTokenKind::PlatformToken);
-        write(&options, &platform("a-token", &options.host)).unwrap();
-        let text = std::fs::read_to_string(&options.file).unwrap();
-        assert!(text.contains("a-token") && !text.contains("services"), "{text}");
-        remove(&options).unwrap();
-        assert!(!options.file.exists());
-        remove(&options).unwrap();
-    }
-}
+mod tests;

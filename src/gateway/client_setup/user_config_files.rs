@@ -79,7 +79,7 @@ impl UserConfigFiles {
     }
 
     /// Returns the folder whose files are read besides the main one; it may not exist.
-    fn folder(&self) -> Option<PathBuf> {
+    pub(super) fn folder(&self) -> Option<PathBuf> {
         if self.override_file.is_some() {
             return None;
         }

@@ -4,7 +4,7 @@ use keyward_machine::command::EnvVars;
 use keyward_machine::secret_string::SecretString;
 
 use super::user_config_files::VARIABLE;
-use super::{ProgramCliConfig, ProgramCliConfigError, ServiceHost};
+use super::{PreparedCliConfig, ProgramCliConfig, ProgramCliConfigError, ServiceHost};
 
 /// Builds the variables for an address and a token: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN` for clients of the
 /// platform's API, and Terraform's own `TF_TOKEN_...` if the host has one. Empty for an empty token: Terraform takes an
@@ -21,29 +21,93 @@ pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString)
     plain.into_iter().chain(secret.map(|name| (name, SecretString::from(token)))).collect()
 }
 
-/// Builds all variables for `host` at `address`; with `terraform`, also writes its file and adds the variable that
-/// names it. Blocks for that.
+/// The variables that name hosts which are called without a proxy, as a program has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProxyExceptions([Option<String>; 2]);
+
+/// Programs read the one or the other, and some both.
+const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
+impl ProxyExceptions {
+    /// Reads them from a program's variables.
+    pub fn new(variables: &EnvVars) -> Self {
+        Self(NO_PROXY.map(|name| variables.get(name).map(|value| value.expose_secret().to_owned())))
+    }
+
+    /// Returns both variables with the host of `address` (`http://HOST:PORT`) added: some programs would call the gateway
+    /// through a proxy, which cannot reach it. A variable that is not set takes the value of the other.
+    pub fn with(&self, address: &str) -> Vec<(&'static str, String)> {
+        let host = url::Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned));
+        let host = host.unwrap_or_default();
+        let host = host.trim_matches(['[', ']']);
+        let [upper, lower] = &self.0;
+        let existing = [upper.as_ref().or(lower.as_ref()), lower.as_ref().or(upper.as_ref())];
+        let add = |existing: Option<&String>| match existing.map(|text| text.trim()).filter(|text| !text.is_empty()) {
+            None => host.to_owned(),
+            Some(text) if text.split(',').any(|entry| entry.trim() == host || entry.trim() == "*") => text.to_owned(),
+            Some(text) => format!("{text},{host}"),
+        };
+        NO_PROXY.into_iter().zip(existing).map(|(name, existing)| (name, add(existing))).collect()
+    }
+}
+
+/// Variables for clients, and the file that one of them names, which is not written yet.
+pub(super) type ClientEnv = (EnvVars, Option<PreparedCliConfig>);
+
+/// Setup of a program's clients for the gateway, besides the variables with its address and token.
+#[derive(Debug, Clone)]
+pub struct GatewayClient {
+    /// File for the program's Terraform.
+    pub terraform: ProgramCliConfig,
+    /// Its exceptions from a proxy.
+    pub proxy_exceptions: ProxyExceptions,
+}
+
+/// Builds all variables for `host` at `address`. For a `client` of the gateway it also prepares the file for Terraform and
+/// adds the variable that names it. Blocks for that.
 pub fn client_env(
     host: &ServiceHost,
     address: &str,
     token: &SecretString,
-    terraform: Option<&ProgramCliConfig>,
-) -> Result<EnvVars, ProgramCliConfigError> {
+    client: Option<&GatewayClient>,
+) -> Result<ClientEnv, ProgramCliConfigError> {
     let mut all = EnvVars::default();
     let variables = client_variables(host, address, token);
-    if let Some(terraform) = terraform.filter(|_| !variables.is_empty()) {
-        let file = terraform.write(host, address, token)?;
-        all.set(VARIABLE, SecretString::from(file.display().to_string()));
+    let client = client.filter(|_| !variables.is_empty());
+    let file = client.map(|client| client.terraform.prepare(host, address, token)).transpose()?;
+    if let Some(file) = &file {
+        all.set(VARIABLE, SecretString::from(file.path().display().to_string()));
+    }
+    for (name, value) in client.iter().flat_map(|client| client.proxy_exceptions.with(address)) {
+        all.set(name, SecretString::from(value));
     }
     for (name, value) in variables {
         all.set(name, value);
     }
-    Ok(all)
+    Ok((all, file))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_gateways_host_is_added_to_the_exceptions_from_a_proxy() {
+        let check = |set: &[(&str, &str)], address: &str, upper: &str, lower: &str| {
+            let mut variables = EnvVars::default();
+            for (name, value) in set {
+                variables.set(*name, SecretString::from((*value).to_owned()));
+            }
+            let expected = vec![("NO_PROXY", upper.to_owned()), ("no_proxy", lower.to_owned())];
+            assert_eq!(ProxyExceptions::new(&variables).with(address), expected, "{set:?}");
+        };
+        let gateway = "http://127.0.0.1:8800";
+        check(&[], gateway, "127.0.0.1", "127.0.0.1");
+        check(&[("NO_PROXY", "a.example")], gateway, "a.example,127.0.0.1", "a.example,127.0.0.1");
+        check(&[("no_proxy", "b, 127.0.0.1")], gateway, "b, 127.0.0.1", "b, 127.0.0.1");
+        check(&[("NO_PROXY", "*"), ("no_proxy", " ")], gateway, "*", "127.0.0.1");
+        check(&[("NO_PROXY", "a")], "http://[::1]:8800", "a,::1", "a,::1");
+    }
 
     #[test]
     fn a_token_is_trimmed_and_an_empty_one_is_never_set() {

@@ -190,6 +190,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let file = world.local_file().display().to_string();
     assert!(output.contains(&format!("clients send the local token in {file}")), "{output}");
     assert!(output.contains(&format!("\"tfe.v2.2\" = \"{address}/api/v2/\"")), "{output}");
+    assert!(output.contains("host \"localterraform.com\" {"), "{output}");
     let local = std::fs::read_to_string(&file).unwrap().trim().to_owned();
     assert!(!output.contains(&local), "{output}");
 
@@ -203,6 +204,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines[0], format!("export TFE_ADDRESS='{address}'"));
     assert_eq!(lines[3], format!("export TF_TOKEN_app_terraform_io='{local}'"));
+    assert_eq!(lines[4..], ["export NO_PROXY='127.0.0.1'", "export no_proxy='127.0.0.1'"]);
 
     let get = async |address: &str| {
         client().get(format!("{address}/api/v2/ping")).bearer_auth(&local).send().await.unwrap().status().as_u16()
@@ -536,6 +538,7 @@ async fn clients_get_the_platform_token_if_configured_until_it_ends() {
     ] {
         assert!(out.lines().any(|found| found == line), "{out}");
     }
+    assert!(!out.contains("NO_PROXY"), "the platform itself may be behind the proxy: {out}");
 
     std::fs::write(world.path("platform.token"), "the-next-token-of-the-platform\n").unwrap();
     eventually(Duration::from_secs(30), || {

@@ -95,6 +95,10 @@ async fn exec_points_a_program_at_the_gateway_and_keeps_user_files() {
     assert_eq!((code, error.as_str()), (0, ""));
     let names = ["TFE_ADDRESS", "TFE_HOSTNAME", "TFE_TOKEN", "TF_TOKEN_platform_example_test"];
     assert_eq!(names.map(|name| value(&output, name)), [&*world.gateway, HOST, &*local, &*local]);
+    assert_eq!(["NO_PROXY", "no_proxy"].map(|name| value(&output, name)), ["127.0.0.1"; 2]);
+    let proxied = [("NO_PROXY", "a.example.com")];
+    let (_, other, _) = world.exec(&["--pass-env", "NO_PROXY"], &proxied, &["/usr/bin/env"]);
+    assert_eq!(value(&other, "NO_PROXY"), "a.example.com,127.0.0.1");
     let file = value(&output, "TF_CLI_CONFIG_FILE").to_owned();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let text = std::fs::read_to_string(&file).unwrap();
@@ -185,6 +189,54 @@ async fn terraform_uses_the_gateway_by_exec_and_as_a_child_whatever_the_users_fi
     assert!(calls.len() > 10 && calls.iter().all(|call| call.token != PresentedToken::Unknown), "{calls:?}");
     assert!(calls.iter().any(|call| call.token == PresentedToken::Known(known.clone())));
     assert!(world.untouched());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_loads_modules_of_the_generic_host_through_the_gateway() {
+    let Some(terraform) = Terraform::find() else { return };
+    let world = World::start("process_token = \"local_token\"", "");
+    world.it.upload_module("one", "null", "1.0.0", "output \"made\" {\n  value = \"by the module\"\n}\n").await;
+    let module = "module \"one\" {\n  source  = \"localterraform.com/example/one/null\"\n  version = \"1.0.0\"\n}\n";
+    let run = terraform.folder("http://127.0.0.1:1", "none", module);
+    let at = format!("-chdir={}", run.folder.path().display());
+    let (code, output, error) = world.exec(&[], &[], &[terraform.program(), &at, "init", "-no-color", "-input=false"]);
+    assert_eq!(code, 0, "{output}{error}");
+    assert!(run.folder.path().join(".terraform/modules/modules.json").exists(), "{output}");
+    let versions = "/api/registry/v1/modules/example/one/null/versions";
+    assert!(world.it.platform.faults().calls().iter().any(|call| call.path == versions));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terraform_reads_the_settings_of_several_files_as_it_does_without_the_gateway() {
+    let Some(terraform) = Terraform::find() else { return };
+    let world = World::start("process_token = \"local_token\"", "");
+    let home = world.folder.path().join("home");
+    let cache = |name: &str| {
+        let folder = world.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        format!("plugin_cache_dir = \"{}\"\n", folder.display())
+    };
+    let rc = RC.replace("HOST", HOST);
+    std::fs::write(home.join(".terraformrc"), format!("{}{rc}", cache("first"))).unwrap();
+    std::fs::write(home.join(".terraform.d/a.tfrc"), format!("{}disable_checkpoint = true\n", cache("second")))
+        .unwrap();
+    // Terraform says in its log which folder it uses.
+    let run = |command: &[&str]| {
+        let home = world.home();
+        let mut process = Command::new(command[0]);
+        process.args(&command[1..]).env_clear().envs([("PATH", "/usr/bin:/bin"), ("HOME", &home), ("TF_LOG", "debug")]);
+        let ended = process.output().unwrap();
+        format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr))
+    };
+    let program = terraform.program();
+    let exec =
+        [env!("CARGO_BIN_EXE_keyward"), "exec", "-c", &world.config, "--pass-env", "TF_LOG", "--", program, "version"];
+    for output in [run(&[program, "version"]), run(&exec)] {
+        assert!(!output.contains("Error:") && !output.contains("problems with the CLI configuration"), "{output}");
+    }
+    let (_, text, _) = world.exec(&[], &[], &["/bin/sh", "-c", "cat \"$TF_CLI_CONFIG_FILE\""]);
+    assert!(text.contains("/first\"\n") && !text.contains("/second\""), "{text}");
+    assert_eq!(text.matches("disable_checkpoint").count(), 1, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
