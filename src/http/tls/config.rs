@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::listed::ListedCertificates;
 use super::pem::{certificate_files, certificates, parse_certificates, private_key};
 use super::{CertificateError, ClientCertificate, ServerCertificate, TlsOptions};
 
@@ -25,29 +27,42 @@ impl ServerCertificate {
 
 /// Builds a client's configuration: TLS 1.2 and 1.3, HTTP/1.1. The server's name is for the caller that connects.
 pub fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
-    let roots = match ca_certificates(tls)? {
-        Some(roots) => roots,
-        None => system_authorities()?,
-    };
-    client_config_with(tls, roots)
+    match ca_certificates(tls)? {
+        Some(listed) => client_config_with(tls, root_store(listed.clone()), listed),
+        None => client_config_with(tls, system_authorities()?, Vec::new()),
+    }
 }
 
 /// As [`client_config`], for a server that is called without TLS: the system's CA certificates are not loaded.
 pub(crate) fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
-    client_config_with(tls, ca_certificates(tls)?.unwrap_or_else(RootCertStore::empty))
+    let listed = ca_certificates(tls)?.unwrap_or_default();
+    client_config_with(tls, root_store(listed.clone()), listed)
 }
 
 /// As [`client_config`], with only the CA certificates of a PEM text; `origin` names it in errors.
 pub fn client_config_of(pem: &[u8], origin: &str) -> Result<rustls::ClientConfig, CertificateError> {
-    client_config_with(&TlsOptions::default(), root_store(parse_certificates(pem, origin)?))
+    let listed = parse_certificates(pem, origin)?;
+    client_config_with(&TlsOptions::default(), root_store(listed.clone()), listed)
 }
 
-fn client_config_with(tls: &TlsOptions, roots: RootCertStore) -> Result<rustls::ClientConfig, CertificateError> {
+/// `listed` are the certificates that the configuration names, and empty for the system's.
+fn client_config_with(
+    tls: &TlsOptions,
+    roots: RootCertStore,
+    listed: Vec<CertificateDer<'static>>,
+) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(CertificateError::Versions)?
-        .with_root_certificates(roots);
+        .map_err(CertificateError::Versions)?;
+    let builder = if listed.is_empty() {
+        builder.with_root_certificates(roots)
+    } else {
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = verifier.map_err(|_| CertificateError::NoAuthority)?;
+        let verifier = Arc::new(ListedCertificates::new(verifier, listed));
+        builder.dangerous().with_custom_certificate_verifier(verifier)
+    };
     let mut config = match &tls.identity {
         None => builder.with_no_client_auth(),
         Some(ClientCertificate { certificate, key }) => {
@@ -69,7 +84,7 @@ pub fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<
 }
 
 /// Returns the CA certificates that the options name; `None` where the system's are meant.
-fn ca_certificates(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateError> {
+fn ca_certificates(tls: &TlsOptions) -> Result<Option<Vec<CertificateDer<'static>>>, CertificateError> {
     if tls.ca_file.is_none() && tls.ca_dir.is_none() && tls.ca_pem.is_none() {
         return Ok(None);
     }
@@ -90,7 +105,7 @@ fn ca_certificates(tls: &TlsOptions) -> Result<Option<RootCertStore>, Certificat
     if let Some(text) = &tls.ca_pem {
         roots.extend(parse_certificates(text.as_bytes(), "the setting of the CA certificates to trust")?);
     }
-    Ok(Some(root_store(roots)))
+    Ok(Some(roots))
 }
 
 fn root_store(certificates: Vec<CertificateDer<'static>>) -> RootCertStore {

@@ -1,6 +1,7 @@
 //! TLS for every client and server: certificate files are read and checked in one place, and followed when they change.
 
 mod pem;
+mod listed;
 mod config;
 mod reload;
 mod validity;
