@@ -108,7 +108,7 @@ impl BodyBuffer {
     ///
     /// # Errors
     /// The limit or the budget is exceeded; nothing was appended.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<(), BufferFull> {
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), BufferFull> {
         let needed = self.bytes.len().saturating_add(piece.len());
         if needed > self.limit {
             return Err(BufferFull::Limit);
@@ -155,6 +155,11 @@ impl BodyBuffer {
     /// Limits the capacity to the length of this body, if known.
     pub(crate) fn expect(&mut self, body: &impl Body) {
         self.expected = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    }
+
+    /// Borrows the bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Returns the bytes.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
@@ -152,19 +151,3 @@ impl AdminApi {
         json!({ "upstream": self.platform.origin, "platform_token": platform, "local_token": local, "callers": callers })
     }
 }
-
-/// Serves Terraform's remote service discovery. Paths instead of URLs: clients resolve them against the address they
-/// use.
-pub(super) fn discovery(method: &Method) -> Response<GatewayBody> {
-    if matches!(*method, Method::GET | Method::HEAD) {
-        local_response(StatusCode::OK, "application/json", Bytes::from_static(DISCOVERY_DOCUMENT.as_bytes()))
-    } else {
-        method_not_allowed("service discovery takes GET", "GET, HEAD")
-    }
-}
-
-/// Services by their names in the remote service discovery protocol.
-const DISCOVERY_DOCUMENT: &str = concat!(
-    r#"{"modules.v1":"/api/registry/v1/modules/","providers.v1":"/api/registry/v1/providers/","state.v2":"/api/v2/","#,
-    r#""tfe.v2":"/api/v2/","tfe.v2.1":"/api/v2/","tfe.v2.2":"/api/v2/"}"#
-);

@@ -12,7 +12,8 @@ use super::deprecation::Deprecations;
 use super::local_response::{self, error_response};
 use super::page_merge::PageFetcher;
 use super::response_rewriter::ResponseRewriter;
-use super::upstream_call::{CallOutcome, UpstreamCall};
+use super::unlock::{self, UNLOCK_RETRIES};
+use super::upstream_call::{CallOutcome, ErrorResponse, UpstreamCall};
 
 /// Forwards calls to the platform.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ impl CallForwarder {
         // Rare cases are boxed: otherwise each call's future would reserve space for them.
         let outcome = match &assessment.deprecated {
             None if merge_pages => Box::pin(self.pages.fetch(call, origin)).await,
+            None if unlock::is_unlock(call) => Box::pin(self.unlock(call, body)).await,
             None => self.deprecations.send_unchanged(call, body).await,
             // No list that is merged has a replacement.
             Some(deprecated) if merge_pages => {
@@ -89,5 +91,20 @@ impl CallForwarder {
             response.headers_mut().extend(assessment.headers);
         }
         response
+    }
+
+    /// Unlocks a workspace, again and again for some seconds while the platform still processes its state.
+    async fn unlock(&self, call: &UpstreamCall, mut body: CallerBody) -> Result<CallOutcome, ErrorResponse> {
+        for delay in UNLOCK_RETRIES {
+            let Some(again) = body.replay() else { break };
+            let outcome = self.deprecations.send_unchanged(call, body).await?.buffer().await?;
+            if !unlock::is_state_pending(&outcome) {
+                return Ok(outcome);
+            }
+            drop(outcome);
+            tokio::time::sleep(delay).await;
+            body = again;
+        }
+        self.deprecations.send_unchanged(call, body).await
     }
 }

@@ -22,6 +22,7 @@ use url::Url;
 use super::admin_api::AdminApi;
 use super::body::GatewayBody;
 use super::deprecation::Deprecations;
+use super::discovery::Discovery;
 use super::forward::CallForwarder;
 use super::minting_guard::Exemption;
 use super::page_merge::PageFetcher;
@@ -153,6 +154,7 @@ impl Gateway {
             allowed_hosts: options.allowed_hosts,
             clock: clock.clone(),
             admin_api,
+            discovery: Arc::new(Discovery::new(Arc::clone(&upstream), options.upstream.clone())),
             forwarder: Arc::new(forwarder),
         };
         Ok(Self {

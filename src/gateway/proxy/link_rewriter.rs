@@ -72,6 +72,9 @@ const DOWNLOADS: [&[u8]; 4] = [
 /// Length of the longest key that matters, in bytes.
 const MAX_NAME_LENGTH: usize = 30;
 
+/// Longest start of a link in which an unknown address is looked for, in bytes.
+const MAX_LINK: usize = 512;
+
 /// Spare capacity for links that get longer, in bytes; most documents have few.
 const SPARE: usize = 256;
 
@@ -127,6 +130,7 @@ impl LinkRewriter {
                             (at, copied) = (at + length, start + length);
                             self.string = TEXT;
                         } else if beginning.len() == self.from.max_prefix_length() && !beginning.contains(&b'\\') {
+                            self.from.warn_of_unknown(rest.get(..MAX_LINK).unwrap_or(rest));
                             self.string = TEXT;
                         } else {
                             // The string may continue in the next chunk, or contain escapes.

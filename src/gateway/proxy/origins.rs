@@ -1,5 +1,7 @@
 //! Prefixes of links into the platform's API, in every spelling of its address.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use url::Url;
 
 /// All prefixes of links into one platform's API.
@@ -7,6 +9,8 @@ use url::Url;
 pub(super) struct LinkPrefixes {
     prefixes: Vec<Prefix>,
     max_prefix_length: usize,
+    /// True once links of another origin have been logged.
+    has_warned: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -50,7 +54,7 @@ impl LinkPrefixes {
             );
         }
         let max_prefix_length = prefixes.iter().map(|prefix| prefix.text.len()).max().unwrap_or_default();
-        Self { prefixes, max_prefix_length }
+        Self { prefixes, max_prefix_length, has_warned: AtomicBool::new(false) }
     }
 
     /// Returns the prefix of links to another origin (`http://HOST:PORT`, no trailing slash).
@@ -71,6 +75,24 @@ impl LinkPrefixes {
         self.prefixes.iter().find(matches).map(|prefix| prefix.text.len())
     }
 
+    /// Warns once if the start of a link leads to the API at an address that is not known as the platform's: a client that
+    /// follows it leaves the gateway.
+    pub(super) fn warn_of_unknown(&self, link: &[u8]) {
+        if !link.starts_with(b"http") || self.has_warned.load(Ordering::Relaxed) {
+            return;
+        }
+        let end = link.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(link.len());
+        let Some(origin) = link.get(..end).and_then(unknown_origin) else { return };
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                event = "gateway.links.unknown",
+                origin,
+                "links of the platform begin with an address that is not its own; add it to gateway.aliases, or clients that \
+                 follow them leave the gateway"
+            );
+        }
+    }
+
     /// Compares a string of which only the start is known.
     pub(super) fn compare(&self, start: &[u8]) -> PrefixMatch {
         let mut comparison = PrefixMatch::None;
@@ -82,6 +104,13 @@ impl LinkPrefixes {
         }
         comparison
     }
+}
+
+/// Returns the origin of a link into the API.
+fn unknown_origin(link: &[u8]) -> Option<String> {
+    let url = Url::parse(std::str::from_utf8(link).ok()?).ok()?;
+    let is_link = matches!(url.scheme(), "http" | "https") && url.path().starts_with("/api/v2/");
+    is_link.then(|| url.origin().ascii_serialization())
 }
 
 impl Prefix {

@@ -11,19 +11,26 @@ use super::local_response::{LIMIT_RESET, seconds};
 use super::path::{RequestTarget, classify_path};
 use crate::jsonapi_error::MEDIA_TYPE;
 
-/// Makes response headers fit for a client of the gateway; `platform_url` returns the requested URL at the platform. A
-/// relative `Location` inside the API stays on the gateway; any other relative address becomes one at the platform.
+/// Makes response headers fit for a client of the gateway; `platform_url` returns the requested URL at the platform, and
+/// `is_platform` says if a URL is on the platform by any of its names. A `Location` inside the API stays on the gateway;
+/// any other relative address becomes one at the platform.
 pub(super) fn rewrite_headers(
     status: StatusCode,
     headers: &mut HeaderMap,
     platform_url: impl Fn() -> Url,
+    is_platform: impl Fn(&Url) -> bool,
     now: SystemTime,
 ) {
     remove_all(headers, is_direct);
-    make_absolute_url(headers, &LOCATION, &platform_url, |_| true, is_served_path);
+    rewrite_location(headers, &platform_url, is_platform);
     // Other module sources (a getter's address such as git::https://...) are not relative URLs.
-    let relative = |value: &str| value.starts_with(['/', '.']);
-    make_absolute_url(headers, &TERRAFORM_GET, &platform_url, relative, |_| false);
+    if let Some(address) = headers.get(&TERRAFORM_GET).and_then(|value| value.to_str().ok())
+        && address.starts_with(['/', '.'])
+        && let Ok(url) = platform_url().join(address)
+        && let Ok(url) = HeaderValue::from_str(url.as_str())
+    {
+        headers.insert(&TERRAFORM_GET, url);
+    }
     if status == StatusCode::TOO_MANY_REQUESTS
         && !headers.contains_key(RETRY_AFTER)
         && let Some(wait) = rate_limit_reset(headers, now)
@@ -32,25 +39,19 @@ pub(super) fn rewrite_headers(
     }
 }
 
-/// Makes a relative address absolute, as it would otherwise lead to the gateway, which serves only the API. An address
-/// that `is_served_here` becomes a path from the root, which stays on the gateway. An absolute one is not changed.
-fn make_absolute_url(
-    headers: &mut HeaderMap,
-    name: &HeaderName,
-    platform_url: impl Fn() -> Url,
-    relative: impl FnOnce(&str) -> bool,
-    is_served_here: impl FnOnce(&Url) -> bool,
-) {
-    let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) else { return };
-    if Url::parse(value).is_ok() || !relative(value) {
+/// Keeps a redirect into the API on the gateway, as a path: a client that left it would call the platform with the local
+/// token, or with none. Any other relative one becomes absolute, as the gateway serves only the API.
+fn rewrite_location(headers: &mut HeaderMap, platform_url: impl Fn() -> Url, is_platform: impl Fn(&Url) -> bool) {
+    let Some(value) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) else { return };
+    let is_absolute = Url::parse(value).is_ok();
+    let Ok(url) = platform_url().join(value) else { return };
+    let stays = is_platform(&url) && is_served_path(&url);
+    if is_absolute && !stays {
         return;
     }
-    let platform_url = platform_url();
-    let Ok(url) = platform_url.join(value) else { return };
-    let here = url.origin() == platform_url.origin() && is_served_here(&url);
-    let address = if here { &url[Position::BeforePath..] } else { url.as_str() };
+    let address = if stays { &url[Position::BeforePath..] } else { url.as_str() };
     if let Ok(address) = HeaderValue::from_str(address) {
-        headers.insert(name, address);
+        headers.insert(LOCATION, address);
     }
 }
 

@@ -15,6 +15,7 @@ use super::link_rewriter::LinkRewriter;
 use super::local_response::error_response;
 use super::origins::LinkPrefixes;
 use super::path;
+use super::provider_download;
 use super::response_headers::{self, BodyKind};
 use super::upstream_call::{ErrorResponse, PlatformBody, UpstreamCall};
 
@@ -24,6 +25,8 @@ pub(super) struct ResponseRewriter {
     /// The platform's address: scheme, host and port.
     upstream: Url,
     origin: String,
+    /// Its other addresses.
+    aliases: Vec<Url>,
     /// Prefixes of links into the platform's API.
     link_prefixes: Arc<LinkPrefixes>,
     clock: Clock,
@@ -37,6 +40,7 @@ impl ResponseRewriter {
         Self {
             upstream: upstream.clone(),
             origin: upstream.origin().ascii_serialization(),
+            aliases: aliases.to_vec(),
             link_prefixes: Arc::new(LinkPrefixes::new(std::iter::once(upstream).chain(aliases))),
             clock,
             warned_encoded: AtomicBool::new(false),
@@ -62,6 +66,7 @@ impl ResponseRewriter {
             parts.status,
             &mut parts.headers,
             || self.platform_url(call),
+            |url| std::iter::once(&self.upstream).chain(&self.aliases).any(|known| known.origin() == url.origin()),
             self.clock.now().wall,
         );
         let kind = if is_user_file {
@@ -69,13 +74,16 @@ impl ResponseRewriter {
         } else {
             response_headers::classify_body(parts.status, &parts.headers, body.length())
         };
+        let is_download = provider_download::is_download(call.target.path());
         let rewrite_to =
             origin.filter(|_| !matches!(kind, BodyKind::Other | BodyKind::EncodedJson) && call.method != Method::HEAD);
         let body = match (body, rewrite_to) {
             (PlatformBody::Streamed(body), None) => GatewayBody::Streamed(body),
-            (PlatformBody::Buffered(body), None) => GatewayBody::Buffered(Full::new(body)),
+            (PlatformBody::Buffered(body), None) | (PlatformBody::Merged(body), _) => {
+                GatewayBody::Buffered(Full::new(body))
+            }
             (PlatformBody::Buffered(body), Some(origin)) => {
-                let mut rewriter = LinkRewriter::new(&self.link_prefixes, origin);
+                let mut rewriter = self.link_rewriter(origin);
                 let mut rewritten = Vec::new();
                 rewriter.rewrite(&body, &mut rewritten);
                 rewriter.finish(&mut rewritten);
@@ -83,13 +91,16 @@ impl ResponseRewriter {
                 GatewayBody::Buffered(Full::new(rewritten.into()))
             }
             (PlatformBody::Streamed(mut body), Some(origin)) => {
-                let mut rewriter = LinkRewriter::new(&self.link_prefixes, origin);
-                if kind == BodyKind::LargeJson {
+                let mut rewriter = self.link_rewriter(origin);
+                if kind == BodyKind::LargeJson && !is_download {
                     response_headers::set_length(&mut parts.headers, None);
                     GatewayBody::Rewriting(Box::new(RewritingBody::new(body, rewriter)))
                 } else {
                     let mut rewritten = Vec::new();
                     while let Some(frame) = body.frame().await {
+                        if rewritten.len() > provider_download::MAX_SIZE {
+                            return error_response(StatusCode::BAD_GATEWAY, "the platform's response is too large");
+                        }
                         match frame.map(Frame::into_data) {
                             Ok(Ok(chunk)) => rewriter.rewrite(&chunk, &mut rewritten),
                             // A body with a length has no trailers.
@@ -100,12 +111,23 @@ impl ResponseRewriter {
                         }
                     }
                     rewriter.finish(&mut rewritten);
+                    if is_download
+                        && let Some(absolute) =
+                            provider_download::make_addresses_absolute(&rewritten, &self.platform_url(call))
+                    {
+                        rewritten = absolute;
+                    }
                     response_headers::set_length(&mut parts.headers, Some(rewritten.len()));
                     GatewayBody::Buffered(Full::new(Bytes::from(rewritten)))
                 }
             }
         };
         Response::from_parts(parts, body)
+    }
+
+    /// Creates a rewriter for a document that is sent to a caller of the gateway at `origin`.
+    pub(super) fn link_rewriter(&self, origin: &str) -> LinkRewriter {
+        LinkRewriter::new(&self.link_prefixes, origin)
     }
 
     /// Returns the platform's URL of a call, without its query.

@@ -14,8 +14,9 @@ use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCoun
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
 
-use super::admin_api::{AdminApi, discovery};
+use super::admin_api::AdminApi;
 use super::body::GatewayBody;
+use super::discovery::Discovery;
 use super::forward::CallForwarder;
 use super::local_response::{self, error_response, method_not_allowed};
 use super::minting_guard::{self, Exemption};
@@ -46,6 +47,7 @@ pub(super) struct GatewayRouter {
     pub(super) allowed_hosts: BTreeSet<String>,
     pub(super) clock: Clock,
     pub(super) admin_api: AdminApi,
+    pub(super) discovery: Arc<Discovery>,
     pub(super) forwarder: Arc<CallForwarder>,
 }
 
@@ -86,7 +88,15 @@ impl GatewayRouter {
         };
         let (client, target) = match self.route(&listener.guard, peer, &request) {
             Ok(GatewayRoute::Forward(client, target)) => (client, target),
-            Ok(GatewayRoute::Discovery) => return now(discovery(request.method())),
+            Ok(GatewayRoute::Discovery) => {
+                let (discovery, listener) = (Arc::clone(&self.discovery), Arc::clone(listener));
+                let method = request.method().clone();
+                return ResponseFuture::waiting(async move {
+                    let response = discovery.respond(&method).await;
+                    listener.responses.count(response.status());
+                    response
+                });
+            }
             Ok(GatewayRoute::AdminApi(name)) => {
                 return now(self.admin_api.serve(name, &request, gateway_origin(request.headers()).as_deref()));
             }

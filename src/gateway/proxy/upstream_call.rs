@@ -119,6 +119,8 @@ pub(super) struct CallOutcome {
 pub(super) enum PlatformBody {
     Streamed(ResponseBody),
     Buffered(Bytes),
+    /// A document whose links lead to the gateway already.
+    Merged(Bytes),
 }
 
 impl PlatformBody {
@@ -126,7 +128,7 @@ impl PlatformBody {
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::Streamed(body) => body.size_hint().exact(),
-            Self::Buffered(body) => u64::try_from(body.len()).ok(),
+            Self::Buffered(body) | Self::Merged(body) => u64::try_from(body.len()).ok(),
         }
     }
 }

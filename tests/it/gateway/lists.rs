@@ -87,3 +87,36 @@ async fn a_list_whose_next_page_cannot_be_followed_is_refused_and_never_cut_shor
     check(elsewhere, "request its pages one by one", 1).await;
     check(circle, "form a loop before the list is complete", 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_merged_lists_at_once_share_one_memory_and_none_is_cut_short() {
+    let front = Front::with(|options, _| options.response_timeout = std::time::Duration::from_mins(5));
+    // Two pages of 8 MiB each: a list has twice that.
+    let entry = "x".repeat(8 * 1024 * 1024);
+    front.platform.answers(move |request| {
+        let (id, next) = if request.target.contains("page%5Bnumber%5D=2") { (2, None) } else { (1, Some(2)) };
+        let pagination = json!({"current-page": id, "next-page": next});
+        let document = json!({"data": [{"id": id, "text": entry}], "meta": {"pagination": pagination}});
+        reply(200, &JSON, document.to_string())
+    });
+    let call = async || front.request("GET", LIST).header("keyward-merge-pages", "true").send().await.unwrap();
+    // A document is counted until its caller has read it.
+    let mut unread = Vec::new();
+    let refused = loop {
+        let response = call().await;
+        if response.status() != 200 {
+            break response;
+        }
+        unread.push(response);
+        assert!(unread.len() < 24, "they would take all memory");
+    };
+    assert!(unread.len() > 1, "some fit at once: {}", unread.len());
+    assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (503, true));
+    let document: Value = refused.json().await.unwrap();
+    let detail = document["errors"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("merges too many lists at once"), "{detail}");
+    for response in unread {
+        assert!(response.bytes().await.unwrap().len() > 16 * 1024 * 1024);
+    }
+    assert_eq!(call().await.status(), 200, "the memory is free again");
+}

@@ -1,6 +1,7 @@
 //! The gateway as clients of the platform see it: requests that pass, are changed, or are refused.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -113,6 +114,32 @@ async fn service_discovery_needs_no_token_and_names_the_gateway() {
         assert!(path.as_str().unwrap().starts_with("/api/"), "{name} {path}");
     }
     assert_eq!(services["tfe.v2.2"], "/api/v2/");
+}
+
+#[tokio::test]
+async fn service_discovery_passes_on_the_platforms_services_that_the_gateway_does_not_serve() {
+    let front = Front::start();
+    front.platform.answers(|request| match request.target.as_str() {
+        "/.well-known/terraform.json" => {
+            let services = r#"{"tfe.v2":"/elsewhere/","motd.v1":"/api/motd","versions.v1":"https://v.example.com/","login.v1":{}}"#;
+            reply(200, &[("content-type", "application/json")], services)
+        }
+        _ => reply(404, &[], ""),
+    });
+    let ask = async || -> Value {
+        let response = front.client.get(format!("{}/.well-known/terraform.json", front.url)).send().await.unwrap();
+        response.json().await.unwrap()
+    };
+    for _ in 0..3 {
+        let services = ask().await;
+        assert_eq!(services["motd.v1"], format!("{}/api/motd", front.upstream));
+        assert_eq!(
+            (&services["versions.v1"], &services["tfe.v2"]),
+            (&"https://v.example.com/".into(), &"/api/v2/".into())
+        );
+        assert_eq!(services.as_object().unwrap().len(), 8, "{services}");
+    }
+    assert_eq!(front.platform.requests().len(), 1, "callers need no token, and make no call each");
 }
 
 #[tokio::test]
@@ -542,6 +569,117 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
     assert_eq!(followed.get("/api/v2/a").await.status(), 502);
     std::fs::copy(path("ca.pem"), path("followed.pem")).unwrap();
     assert_eq!(followed.get("/api/v2/a").await.status(), 200, "the authorities' file was replaced");
+}
+
+#[cfg(feature = "dev")]
+#[tokio::test]
+async fn a_self_signed_certificate_with_the_mark_of_an_authority_is_accepted_if_the_ca_file_has_it() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let make = |file: &str, past: bool| {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        if past {
+            params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        }
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        std::fs::write(path(file), &pem).unwrap();
+        std::fs::write(path(&format!("{file}.key")), key.serialize_pem()).unwrap();
+    };
+    for (file, past) in [("own.pem", false), ("other.pem", false), ("past.pem", true)] {
+        make(file, past);
+    }
+    let status = async |serves: &str, trusts: &str, host: &str| {
+        let pair = ServerCertificate { certificate: path(serves), key: path(&format!("{serves}.key")) };
+        let (platform, mut servers) = (Platform::default(), JoinSet::new());
+        platform.accept("tok1");
+        let limits = ListenerLimits { tls: Some(pair.server().unwrap().into()), ..ListenerLimits::default() };
+        let port = platform.serve_with(limits, &mut servers).port();
+        let (upstream, ca_file) = (format!("https://{host}:{port}").parse().unwrap(), Some(path(trusts)));
+        let front = Front::with(|options, _| (options.upstream, options.ca_file) = (upstream, ca_file));
+        front.get("/api/v2/a").await.status().as_u16()
+    };
+    assert_eq!(status("own.pem", "own.pem", "localhost").await, 200);
+    // Another name, another certificate, and one whose time has passed.
+    assert_eq!(status("own.pem", "own.pem", "127.0.0.1").await, 502);
+    assert_eq!(status("own.pem", "other.pem", "localhost").await, 502);
+    assert_eq!(status("past.pem", "past.pem", "localhost").await, 502);
+}
+
+#[tokio::test]
+async fn redirects_into_the_api_stay_on_the_gateway_and_addresses_of_providers_lead_to_the_platform() {
+    let front = Front::with(|options, _| options.aliases = vec!["https://tfe.internal".parse().unwrap()]);
+    let origin = front.upstream.clone();
+    let at = origin.clone();
+    front.platform.answers(move |request| match request.target.as_str() {
+        "/api/registry/v1/modules/a/b/c/versions" => {
+            reply(302, &[("location", &format!("{at}/api/registry/private/v2/versions?x=1"))], "")
+        }
+        "/api/v2/named" => reply(307, &[("location", "https://tfe.internal/api/v2/there")], ""),
+        target if target.ends_with("/download/linux/amd64") => {
+            let document = r#"{"download_url":"/_archivist/v1/a.zip","shasums_url":"sums","protocols":["5.0"]}"#;
+            reply(200, &[("content-type", "application/json")], document)
+        }
+        _ => reply(200, &[("content-type", "application/json")], r#"{"modules":[]}"#),
+    });
+    let location = async |path: &str| front.get(path).await.headers()["location"].to_str().unwrap().to_owned();
+    let there = location("/api/registry/v1/modules/a/b/c/versions").await;
+    assert_eq!(there, "/api/registry/private/v2/versions?x=1");
+    assert_eq!(location("/api/v2/named").await, "/api/v2/there");
+    let download = "/api/registry/v1/providers/acme/a/1.0.0/download/linux/amd64";
+    let document: Value = front.get(download).await.json().await.unwrap();
+    let sums = "/api/registry/v1/providers/acme/a/1.0.0/download/linux/sums";
+    assert_eq!(document["download_url"], format!("{origin}/_archivist/v1/a.zip"));
+    assert_eq!(document["shasums_url"], format!("{origin}{sums}"));
+}
+
+#[tokio::test]
+async fn an_unlock_is_repeated_while_the_state_is_pending() {
+    let front = Front::start();
+    let refusals = Arc::new(AtomicUsize::new(2));
+    let left = Arc::clone(&refusals);
+    let pending = r#"{"errors":[{"status":"409","detail":"Unable to unlock workspace. The latest state version is still pending"}]}"#;
+    front.platform.answers(move |request| {
+        let refuses = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let body = if request.target.contains("ws-other") { "{}" } else { pending };
+        reply(if refuses { 409 } else { 200 }, &[("content-type", "application/vnd.api+json")], body)
+    });
+    let unlock = async |workspace: &str, action: &str| {
+        let path = format!("/api/v2/workspaces/{workspace}/actions/{action}");
+        front.request("POST", &path).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(unlock("ws-1", "unlock").await, 200);
+    assert_eq!(front.platform.requests().len(), 3);
+    // Another refusal, and another call, are the caller's to repeat.
+    for (workspace, action) in [("ws-other", "unlock"), ("ws-1", "force-unlock"), ("ws-1", "lock")] {
+        refusals.store(1, Ordering::Relaxed);
+        assert_eq!(unlock(workspace, action).await, 409, "{workspace} {action}");
+    }
+    assert_eq!(front.platform.requests().len(), 6);
+}
+
+#[tokio::test]
+async fn links_with_an_unknown_name_of_the_platform_are_warned_of_once() {
+    log::keep();
+    let front = Front::with(|options, _| options.aliases = vec!["https://known.example.com".parse().unwrap()]);
+    front.platform.answers(|_| {
+        let links = r#"{"self":"https://known.example.com/api/v2/a","upload":"https://archivist.example.com/v1/o",
+            "next":"https://unknown-name.example.com/api/v2/a?page=2"}"#;
+        reply(200, &[("content-type", "application/vnd.api+json")], format!(r#"{{"data":[],"links":{links}}}"#))
+    });
+    for _ in 0..3 {
+        let body: Value = front.get("/api/v2/a").await.json().await.unwrap();
+        assert_eq!(body["links"]["self"], format!("{}/api/v2/a", front.url));
+    }
+    let text = log::text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("unknown-name.example.com")).collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("gateway.links.unknown") && line.contains("gateway.aliases")),
+        "{lines:?}"
+    );
 }
 
 #[tokio::test]

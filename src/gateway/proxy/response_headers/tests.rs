@@ -4,7 +4,12 @@ fn rewritten(status: u16, given: &[(&'static str, &'static str)]) -> Vec<(String
     let mut headers: HeaderMap =
         given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
     let platform_url = Url::parse("https://tfe.example.com/api/registry/v1/modules/a/b/c/1.0.0/download?x=1").unwrap();
-    rewrite_headers(StatusCode::from_u16(status).unwrap(), &mut headers, || platform_url.clone(), SystemTime::now());
+    let is_platform = |url: &Url| {
+        url.origin() == platform_url.origin()
+            || url.origin() == Url::parse("https://internal.example.com").unwrap().origin()
+    };
+    let status = StatusCode::from_u16(status).unwrap();
+    rewrite_headers(status, &mut headers, || platform_url.clone(), is_platform, SystemTime::now());
     let text = |(name, value): (&HeaderName, &HeaderValue)| (name.to_string(), value.to_str().unwrap().to_owned());
     headers.iter().map(text).collect()
 }
@@ -17,7 +22,6 @@ fn relative_addresses_become_absolute_or_stay_on_the_gateway() {
     for name in ["location", "x-terraform-get"] {
         check(name, "/v1/object/a?b", "https://tfe.example.com/v1/object/a?b");
         check(name, "https://archivist.example.com/v1/object/a%2f", "https://archivist.example.com/v1/object/a%2f");
-        check(name, "https://tfe.example.com/api/v2/x", "https://tfe.example.com/api/v2/x");
         check(name, "//archivist.example.com/a", "https://archivist.example.com/a");
     }
     let module = "/api/registry/v1/modules/a/b/c";
@@ -26,9 +30,17 @@ fn relative_addresses_become_absolute_or_stay_on_the_gateway() {
         ("../x", format!("{module}/x")),
         ("/api/v2/x?y=%2F#z", "/api/v2/x?y=%2F#z".to_owned()),
         ("//tfe.example.com/api/v2/x", "/api/v2/x".to_owned()),
+        ("https://tfe.example.com:443/api/registry/v1/x?y=1", "/api/registry/v1/x?y=1".to_owned()),
+        ("https://internal.example.com/api/v2/x", "/api/v2/x".to_owned()),
     ] {
         check("location", given, &path);
     }
+    for elsewhere in
+        ["https://tfe.example.com/app/x", "https://tfe.example.com:8443/api/v2/x", "https://other.example.com/api/v2/x"]
+    {
+        check("location", elsewhere, elsewhere);
+    }
+    check("x-terraform-get", "https://tfe.example.com/api/v2/x", "https://tfe.example.com/api/v2/x");
     check("location", "?page=2", &format!("{module}/1.0.0/download?page=2"));
     check("location", "/api/v2/..%2f..%2fadmin", "https://tfe.example.com/api/v2/..%2f..%2fadmin");
     check("location", "/api/v2/../../admin", "https://tfe.example.com/admin");
