@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use keyward_agent::output_watch::{OnMissing, OutputWatch};
 use keyward_agent::secrets::{SecretRegistry, SecretRegistryDeps};
 use keyward_agent::server_client::{self, ServerClient};
-use keyward_agent::templates::{Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask};
+use keyward_agent::templates::{
+    Encoding, Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask,
+};
 use keyward_agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward_emulators::secrets::{self, Role, Secrets};
@@ -166,6 +168,7 @@ impl Fixture {
             session: RefreshSignal::new(Clock::System),
             namespace: None,
             interval,
+            rewrite_interval: None,
             clock: Clock::System,
             metrics: self.metrics.clone(),
             offline: None,
@@ -187,6 +190,8 @@ impl Fixture {
             right: "}}".to_owned(),
             variables: EnvVars::default(),
             folders: Vec::new(),
+            write_folders: Vec::new(),
+            allows_missing_keys: false,
         };
         let template = Template::compile(source.clone()).unwrap();
         let file = TemplateFile {
@@ -198,6 +203,7 @@ impl Fixture {
             command: None,
             backup: false,
             on_missing: OnMissing::Restore,
+            encoding: Encoding::default(),
         };
         let options = TemplateOptions {
             text: source,
