@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::guard::is_end_to_end;
 
-/// Returns true for a hop-by-hop header. `name` is in lower case.
+/// Returns true for a hop-by-hop header, and for others that are never forwarded. `name` is in lower case.
 pub(super) fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
@@ -19,6 +19,12 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
             | "proxy-connection"
             // The key of a listener is for that listener only.
             | "x-keyward-key"
+            // They give a request another method or path than the one that was checked.
+            | "x-http-method"
+            | "x-http-method-override"
+            | "x-method-override"
+            | "x-original-url"
+            | "x-rewrite-url"
     )
 }
 
