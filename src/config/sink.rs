@@ -179,8 +179,7 @@ impl Sessions {
         let consul = sessions.iter().filter(|session| session.upstream.kind == ServerKind::Consul);
         let consul = consul.map(|session| session.name.clone()).collect();
         let without = sessions.iter().map(|session| (session.name.clone(), session.upstream.kind));
-        let without_secrets =
-            without.filter(|(_, kind)| matches!(kind, ServerKind::Consul | ServerKind::Keyward)).collect();
+        let without_secrets = without.filter(|(_, kind)| kind.is_consul_compatible()).collect();
         let states = sessions.iter().map(|session| (session.name.clone(), session.lifecycle.state.clone())).collect();
         Self {
             wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),

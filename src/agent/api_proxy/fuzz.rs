@@ -2,6 +2,7 @@
 
 use http::Method;
 
+use super::login_path;
 use super::path::ApiPath;
 use super::query::Query;
 use super::rules::Operation;
@@ -17,7 +18,7 @@ pub struct ReadRequest {
     pub is_list: bool,
     /// Method that the rules match: a `GET` that asks for a list is a `LIST`.
     pub operation: &'static str,
-    /// The request is a login.
+    /// The request may be a login.
     pub is_login: bool,
 }
 
@@ -29,6 +30,6 @@ pub fn read_request(method: &Method, path: &str, query: Option<&str>) -> Option<
         path: path.without_trailing_slash().to_owned(),
         is_list: operation.is_list(),
         operation: operation.name(),
-        is_login: path.is_login(),
+        is_login: login_path::classify(&path).is_some(),
     })
 }

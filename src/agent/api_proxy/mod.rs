@@ -1,14 +1,17 @@
 //! The API proxy: serves the API of Vault, OpenBao or Consul to local clients, and sets the session's token on their requests.
 //!
 //! A request goes from `router` (guard, `path`, `rules`) either to `send`, or through `response_cache` to `send`; `token_recovery`
-//! handles tokens that the server refuses. `path`, `query`, `namespace`, `rules`, `request_headers` and `revocation` are pure.
+//! handles tokens that the server refuses. The modules of the first layer are pure.
 
 // 0: a request, read as the server reads it
 mod metrics;
 mod path;
+mod login_path;
 mod query;
 mod namespace;
+mod spelling;
 mod rules;
+mod inline_login;
 mod request_headers;
 mod revocation;
 
@@ -34,6 +37,7 @@ mod invalidation;
 mod cache_clear;
 
 // 4: from a listener's request to its response
+mod request_checks;
 mod router;
 mod explain;
 mod proxy;

@@ -19,6 +19,18 @@ impl AllowedNamespaces {
         Some(patterns.join(", "))
     }
 
+    /// Converts the patterns to the lower case of [`parse_consul_name`].
+    pub(super) fn fold_case(&mut self) {
+        for pattern in self.0.iter_mut().flatten() {
+            pattern.path.make_ascii_lowercase();
+        }
+    }
+
+    /// Returns true by default, where no patterns are configured.
+    pub(super) const fn is_default(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Returns true if a caller may name `namespace`; `session_namespace` is the session's.
     pub(super) fn permits(&self, session_namespace: &str, namespace: &str) -> bool {
         match &self.0 {
@@ -96,6 +108,15 @@ pub(super) fn parse(value: &[u8]) -> Result<&str, &'static str> {
     }
 }
 
+/// Parses a name of Consul's API, where namespaces have no path and no case, into lower case. `*` stands for all namespaces.
+pub(super) fn parse_consul_name(value: &[u8]) -> Result<String, &'static str> {
+    let is_name = value.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    match std::str::from_utf8(value) {
+        Ok(name) if is_name || name == "*" => Ok(name.to_ascii_lowercase()),
+        Ok(_) | Err(_) => Err("the namespace is not a name; write letters, digits and -"),
+    }
+}
+
 /// Returns the path from one namespace to one at or below it.
 fn relative_path<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
     if from.is_empty() {
@@ -128,6 +149,16 @@ mod tests {
             assert!(parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
         assert!(parse(b"\xff").is_err());
+    }
+
+    #[test]
+    fn consuls_namespaces_are_names_in_any_case() {
+        for (written, expected) in [("team", "team"), ("TEAM-1_a", "team-1_a"), ("root", "root"), ("*", "*")] {
+            assert_eq!(parse_consul_name(written.as_bytes()).as_deref(), Ok(expected), "{written}");
+        }
+        for wrong in ["/team", "team/", "a/b", "a b", "**", "a*", ".", "t\u{e9}am", "a.b"] {
+            assert!(parse_consul_name(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -31,6 +31,15 @@ pub struct ApiProxyOptions {
     pub callers: Vec<Option<CallerProxyRules>>,
 }
 
+impl ApiProxyOptions {
+    /// Converts the namespaces to lower case, for servers that read them in any case.
+    pub(super) fn fold_namespaces(&mut self) {
+        self.namespaces.fold_case();
+        let limits = self.callers.iter_mut().flatten();
+        limits.filter_map(|limits| limits.namespaces.as_mut()).for_each(AllowedNamespaces::fold_case);
+    }
+}
+
 /// Limits of a caller's requests, within those of the listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallerProxyRules {

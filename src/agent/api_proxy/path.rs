@@ -68,32 +68,17 @@ impl<'a> ApiPath<'a> {
         std::iter::once(0).chain(starts).map(move |at| &path[at..])
     }
 
+    /// Returns the path behind the namespace `*`, in which Consul lists the records of all namespaces.
+    pub(super) fn below_all_namespaces(&self) -> Option<&str> {
+        self.without_trailing_slash().strip_prefix("*/")
+    }
+
     /// Returns true if the path is `path`, perhaps behind a namespace.
     pub(super) fn names(&self, path: &str) -> bool {
         let rest = self.without_trailing_slash().strip_suffix(path);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
-
-    /// Returns true for login paths: `auth/MOUNT/login`, perhaps with a name behind it, and `acl/login`.
-    pub(super) fn is_login(&self) -> bool {
-        // `login` is the last segment or the last but one.
-        let (parent, last) = self.without_trailing_slash().rsplit_once('/').unwrap_or_default();
-        if last != "login" && !parent.ends_with("/login") {
-            return false;
-        }
-        let mut segments = self.without_trailing_slash().split('/').skip_while(|segment| *segment != "auth").skip(2);
-        let is_login = |segment: &str| segment == "login";
-        let is_config = segments
-            .clone()
-            .take_while(|segment| !is_login(segment))
-            .any(|segment| AUTH_CONFIG_SEGMENTS.contains(&segment));
-        let is_login_path = segments.any(is_login) && segments.nth(1).is_none();
-        (is_login_path && !is_config) || self.names("acl/login")
-    }
 }
-
-/// Segments of an auth method's configuration paths. A role or user there may be called `login`.
-const AUTH_CONFIG_SEGMENTS: [&str; 7] = ["config", "groups", "map", "role", "roles", "user", "users"];
 
 /// Returns true for paths of letters, digits, `-`, `_` and single slashes, as most are. They are never ambiguous.
 fn is_plain(path: &str) -> bool {
@@ -131,11 +116,14 @@ fn decode(path: &str) -> Result<String, PathError> {
 }
 
 fn check_segments(path: &str) -> Result<(), &'static str> {
+    // Some servers drop a path parameter, the part of a segment behind it (RFC 3986, section 3.3).
+    if path.contains(';') {
+        return Err("the path holds a semicolon");
+    }
     let without_trailing_slash = path.strip_suffix('/').unwrap_or(path);
     for segment in without_trailing_slash.split('/') {
-        // Some servers drop a path parameter, the part of a segment after `;` (RFC 3986, section 3.3).
-        match segment.split(';').next().unwrap_or_default() {
-            "" if segment.is_empty() => return Err("the path has an empty segment"),
+        match segment {
+            "" => return Err("the path has an empty segment"),
             "." | ".." => return Err("the path has a . or .. segment"),
             _ if segment.trim() != segment => return Err("a segment of the path begins or ends with a space"),
             _ => {}
@@ -159,7 +147,6 @@ mod tests {
         check("/v1/secret/data/%C3%A9", "secret/data/é");
         check("/v1/secret/data/100%25", "secret/data/100%");
         check("/v1/secret/data/a..b/...c/.d", "secret/data/a..b/...c/.d");
-        check("/v1/secret/;x", "secret/;x");
         for (path, expected) in [("/v1/secret/", true), ("/v1/secret", false), ("/v1/secret/%2b/", true)] {
             assert_eq!(ApiPath::parse(path).unwrap().ends_in_slash(), expected, "{path}");
         }
@@ -197,6 +184,10 @@ mod tests {
             "/v1/secret/.%2E/sys",
             "/v1/secret/%252e%252e/sys",
             "/v1/secret/..;/sys",
+            "/v1/secret/;x",
+            "/v1/sys/seal;x=1",
+            "/v1/sys/seal%3Bx",
+            "/v1/sys;/seal",
             "/v1/secret/..%3bx/sys",
             "/v1/sys%2fseal",
             "/v1/sys%5Cseal",
@@ -224,19 +215,5 @@ mod tests {
         assert!(path.names("auth/token/lookup-self") && !path.names("th/token/lookup-self"));
         let ends: Vec<_> = path.suffixes().collect();
         assert_eq!((ends.len(), ends[0], ends[2]), (5, "team/web/auth/token/lookup-self", "auth/token/lookup-self"));
-    }
-
-    #[test]
-    fn login_paths_are_told_from_configuration_paths_of_the_auth_method() {
-        let check = |path: &str, expected| assert_eq!(ApiPath::parse(path).unwrap().is_login(), expected, "{path}");
-        check("/v1/auth/azure/login", true);
-        check("/v1/auth/team/azure/login", true);
-        check("/v1/ns/auth/userpass/login/me", true);
-        check("/v1/acl/login", true);
-        check("/v1/auth/login", false);
-        check("/v1/auth/azure/role/login", false);
-        check("/v1/auth/userpass/users/login", false);
-        check("/v1/auth/azure/login/a/b", false);
-        check("/v1/secret/data/login", false);
     }
 }

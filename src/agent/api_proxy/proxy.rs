@@ -91,7 +91,10 @@ struct CacheTasks {
 
 impl ApiProxy {
     /// Builds a proxy and reads the certificate files that the server's options name. Connects to nothing.
-    pub fn build(options: ApiProxyOptions, deps: ApiProxyDeps) -> Result<Self, BuildError> {
+    pub fn build(mut options: ApiProxyOptions, deps: ApiProxyDeps) -> Result<Self, BuildError> {
+        if deps.upstream.kind.is_consul_compatible() {
+            options.fold_namespaces();
+        }
         let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&deps.upstream.client)?;
         let label = ListenerLabel { listener: deps.listener_metrics.listener.clone() };
         let built_cache = match &options.cache {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::response::{ProxyBody, error_response};
+use super::token_search::TokenFinder;
 use crate::token::Token;
 
 /// Returns the response without the token and its accessor, or a 502 where the response cannot be read.
@@ -19,8 +20,8 @@ pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Resp
             "cannot parse the server's response, which may contain the session's token",
         )
     };
-    // The request asked for `identity`: a compressed body cannot be searched for the token.
-    if parts.headers.contains_key(CONTENT_ENCODING) {
+    // The token belongs into the body alone. The request asked for `identity`: a compressed body cannot be searched for the token.
+    if parts.headers.contains_key(CONTENT_ENCODING) || TokenFinder::new(token).is_in_headers(&parts.headers) {
         return unreadable();
     }
     let Ok(body) = collect(body, MAX_BODY).await else { return unreadable() };

@@ -18,6 +18,10 @@ pub(super) struct RequestHeaders<'a> {
     namespaces: [Option<&'a HeaderValue>; 2],
     /// The headers name more than one namespace.
     pub(super) conflicting_namespaces: bool,
+    /// A header names a partition of Consul.
+    pub(super) has_partition: bool,
+    /// The request carries a login, whose token the server uses for it (OpenBao).
+    pub(super) has_inline_login: bool,
     /// The response is only for this request: wrapped, partial, conditional, or behind a second factor.
     pub(super) uncacheable: bool,
     pub(super) has_cache_control: bool,
@@ -28,6 +32,7 @@ impl<'a> RequestHeaders<'a> {
     pub(super) fn parse(kind: ServerKind, headers: &'a HeaderMap) -> Self {
         let tokens = token_headers(kind);
         let namespaces = namespace_headers(kind);
+        let is_consul_compatible = kind.is_consul_compatible();
         let mut fields = Self::default();
         for (name, value) in headers {
             if *name == VAULT_TOKEN {
@@ -38,6 +43,10 @@ impl<'a> RequestHeaders<'a> {
                 fields.has_cache_control = true;
             } else if prevents_caching(name) {
                 fields.uncacheable = true;
+            } else if is_inline_login(name) {
+                fields.has_inline_login = true;
+                fields.uncacheable = true;
+                fields.other_token = true;
             } else if tokens.contains(name) {
                 fields.other_token |= !value.is_empty();
             } else if let Some(at) = namespaces.iter().position(|header| header == name)
@@ -45,7 +54,13 @@ impl<'a> RequestHeaders<'a> {
             {
                 fields.conflicting_namespaces |= namespace.is_some();
                 namespace.get_or_insert(value);
+            } else if is_consul_compatible && PARTITION_HEADERS.contains(name) {
+                fields.has_partition |= !value.is_empty();
             }
+        }
+        if is_consul_compatible {
+            // Consul skips empty values; Vault and OpenBao read the root namespace.
+            fields.namespaces = fields.namespaces.map(|namespace| namespace.filter(|value| !value.is_empty()));
         }
         let [one, other] = fields.namespaces;
         fields.conflicting_namespaces |= one.zip(other).is_some_and(|(a, b)| a != b);
@@ -96,6 +111,22 @@ pub(super) fn namespace_headers(kind: ServerKind) -> &'static [HeaderName] {
         ServerKind::Keyward => &KEYWARD,
         ServerKind::Consul => &CONSUL,
     }
+}
+
+/// Headers that name a partition of Consul.
+static PARTITION_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("x-consul-partition"), HeaderName::from_static("x-service-partition")];
+
+/// Returns true for the headers of OpenBao that log in as part of another request.
+pub(super) fn is_inline_login(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-vault-inline-auth-")
+}
+
+/// Returns true for the headers that a response may depend on and that all callers of a cached response share: its key holds
+/// them, or they are the same for all.
+pub(super) fn is_shared(kind: ServerKind, name: &str) -> bool {
+    matches!(name, "authorization" | "content-length" | "content-type" | "x-vault-request")
+        || [token_headers(kind), namespace_headers(kind)].iter().any(|names| names.iter().any(|known| known == name))
 }
 
 pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");

@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
+use http::header::{AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::body::{Body as _, Incoming};
-use keyward_http::reverse_proxy::BufferedBody;
+use keyward_http::reverse_proxy::{BufferedBody, remove_all};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use super::listener::ProxyListener;
 use super::options::CacheOptions;
 use super::path::ApiPath;
 use super::request_body::CallerBody;
-use super::request_headers::RequestHeaders;
+use super::request_headers::{RequestHeaders, is_shared};
 use super::response::{NoFreeConnection, ProxyBody, truncated_response};
 use super::revocation::{is_renewal, revocation_in_path};
 use super::rules::{Operation, Rule};
@@ -119,8 +119,8 @@ impl ResponseCache {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let key = self.key(&options, &headers, &parts.method, path, parts.uri.query(), &body);
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
-        // All callers of the same request share the response, and each reads only the encodings that it names.
-        parts.headers.remove(ACCEPT_ENCODING);
+        // All callers of the same request share the response, so no header of one of them may shape it.
+        remove_all(&mut parts.headers, |name| !is_shared(self.sender.dialect.kind, name));
         let cache = &self.cache;
         let refresh = CacheRefresh { options: options.clone(), kind, key };
         if is_no_cache {

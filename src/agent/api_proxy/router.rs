@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use keyward_http::guard::{self, Guard};
 use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
@@ -11,21 +11,23 @@ use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
 
 use super::cache::EntryKind;
+use super::cache_clear;
 use super::listener::ProxyListener;
+use super::login_path::{self, LoginPath};
 use super::options::{ApiProxyOptions, CallerProxyRules, TokenMode};
 use super::path::{ApiPath, PathError};
 use super::query::Query;
 use super::request_body::CallerBody;
+use super::request_checks::{ParsedRequest, Refusal, RequestChecks, refusal_response, refuse, refuse_caller};
 use super::request_headers::RequestHeaders;
-use super::response::{ProxyBody, error_response, local_response};
+use super::response::{ProxyBody, local_response};
 use super::response_cache::{ResponseCache, is_write};
 use super::rules::{Operation, OperationError, RuleViolation};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
 use super::token_recovery::{TokenRecovery, WAIT_FOR_TOKEN};
-use super::{cache_clear, namespace};
 use crate::caller_tokens::{CallerTokens, PendingProcessToken, TokenMap};
-use crate::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
+use crate::callers::{AdmittedCaller, CallerGate, CallerRoute};
 use crate::json_response;
 use crate::server_client::PathClass;
 
@@ -156,7 +158,7 @@ impl ProxyRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
         may_await_session: bool,
-    ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
+    ) -> Result<ProxyRoute<'a>, Refusal> {
         let audited = AuditedRequest::from_extensions(request.extensions());
         let admitted = listener.guard.admit(peer, request);
         let local =
@@ -170,13 +172,10 @@ impl ProxyRouter {
         let limits = self.limits_of(&caller)?;
         let (path, query, operation) = parse_target(request)?;
         let headers = RequestHeaders::parse(self.sender.dialect.kind, request.headers());
-        let (rule_path, is_permitted) = self
-            .path_with_namespace(&path, &headers, query, limits)
-            .or_else(|(status, reason)| refuse(status, reason))?;
-        if !is_permitted {
-            return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
-        }
-        self.check_rules(operation, &rule_path, &caller, limits, audited)?;
+        let checks = RequestChecks { options: &self.options, dialect: &self.sender.dialect, caller, limits, audited };
+        let header_map = request.headers();
+        let parsed = ParsedRequest { operation, path: &path, query, headers: &headers, header_map };
+        let rule_path = checks.check(parsed)?;
         let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, &path, &rule_path)?;
         if with_session
@@ -220,10 +219,7 @@ impl ProxyRouter {
     }
 
     /// Returns the caller token that replaces the session's in a caller's requests; `None` for the session's.
-    fn resolve_caller_token(
-        &self,
-        caller: &AdmittedCaller<'_>,
-    ) -> Result<Option<Arc<TokenRecovery>>, Box<Response<ProxyBody>>> {
+    fn resolve_caller_token(&self, caller: &AdmittedCaller<'_>) -> Result<Option<Arc<TokenRecovery>>, Refusal> {
         let CallerTokenResolver { tokens, recoveries, clock } = &self.caller_tokens;
         let token = tokens.resolve(caller, &self.session).map_err(|refusal| refusal_response(&refusal))?;
         let build = |token| recoveries.get_or_build(&token, |handle| TokenRecovery::from_handle(handle, clock.clone()));
@@ -238,10 +234,10 @@ impl ProxyRouter {
         has_listener_key: bool,
         path: &ApiPath<'_>,
         rule_path: &ApiPath<'_>,
-    ) -> Result<bool, Box<Response<ProxyBody>>> {
+    ) -> Result<bool, Refusal> {
         let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
         let has_token = headers.has_token(has_listener_key) || has_query_token;
-        let needs_no_token = rule_path.is_login() || is_root_path(path);
+        let needs_no_token = login_path::classify(rule_path) == Some(LoginPath::Certain) || is_root_path(path);
         let with_session = match self.options.token_mode {
             // `logins` are sent without the session's token, so they work while there is none.
             _ if !has_token && needs_no_token => false,
@@ -261,73 +257,13 @@ impl ProxyRouter {
         Ok(with_session)
     }
 
-    /// Checks a request by the rules of the listener and of its caller.
-    fn check_rules(
-        &self,
-        operation: Operation,
-        path: &ApiPath<'_>,
-        caller: &AdmittedCaller<'_>,
-        limits: Option<&CallerProxyRules>,
-        audited: Option<&AuditedRequest>,
-    ) -> Result<(), Box<Response<ProxyBody>>> {
-        if let Err(violation) = self.options.rules.check(operation, path) {
-            audited.inspect(|audited| audited.refuse(violation.name()));
-            return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
-        }
-        if limits.is_some_and(|limits| limits.rules.check(operation, path).is_err()) {
-            return refuse_caller(caller.refuse_request("path", "use that path and method"));
-        }
-        if path.is_login() && !self.options.logins {
-            audited.inspect(|audited| audited.refuse("logins"));
-            return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
-        }
-        Ok(())
-    }
-
     /// Returns the limits of a caller; `None` without callers.
-    fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Box<Response<ProxyBody>>> {
+    fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Refusal> {
         let Some(index) = caller.rule_index() else { return Ok(None) };
         match self.options.callers.get(index) {
             Some(Some(limits)) => Ok(Some(limits)),
             Some(None) | None => refuse_caller(caller.refuse_request("listener", "use this listener")),
         }
-    }
-
-    /// Prepends the caller's namespace to the path, as the server does, so that rules see the same path. The second value
-    /// is false if the caller's own limits do not permit the namespace.
-    fn path_with_namespace<'a>(
-        &self,
-        path: &ApiPath<'a>,
-        headers: &RequestHeaders<'_>,
-        query: Query<'_>,
-        limits: Option<&CallerProxyRules>,
-    ) -> Result<(ApiPath<'a>, bool), (StatusCode, &'static str)> {
-        let dialect = &self.sender.dialect;
-        let namespace = dialect.named_namespace(headers, query).map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
-        let Some(namespace) = namespace else { return Ok((path.clone(), true)) };
-        let session_namespace = dialect.session_namespace();
-        if !self.options.namespaces.permits(session_namespace, &namespace) {
-            return Err((StatusCode::FORBIDDEN, "this listener does not allow that namespace"));
-        }
-        let limits = limits.and_then(|limits| limits.namespaces.as_ref());
-        let is_permitted = limits.is_none_or(|namespaces| namespaces.permits(session_namespace, &namespace));
-        Ok((path.in_namespace(&namespace::prefix(session_namespace, &namespace)), is_permitted))
-    }
-}
-
-fn refuse<T>(status: StatusCode, message: &str) -> Result<T, Box<Response<ProxyBody>>> {
-    Err(Box::new(error_response(status, message)))
-}
-
-fn refusal_response(refusal: &CallerRefusal) -> Box<Response<ProxyBody>> {
-    Box::new(local_response(refusal.to_response()))
-}
-
-/// Refuses a request by a caller's rules; `gate` is present wherever this is called.
-fn refuse_caller<T>(refusal: Option<CallerRefusal>) -> Result<T, Box<Response<ProxyBody>>> {
-    match refusal {
-        Some(refusal) => Err(refusal_response(&refusal)),
-        None => refuse(StatusCode::FORBIDDEN, "the rules of callers do not allow this request"),
     }
 }
 
@@ -343,7 +279,7 @@ fn is_root_path(path: &ApiPath<'_>) -> bool {
 }
 
 /// Parses path, query and operation of a request.
-fn parse_target<R>(request: &Request<R>) -> Result<(ApiPath<'_>, Query<'_>, Operation), Box<Response<ProxyBody>>> {
+fn parse_target<R>(request: &Request<R>) -> Result<(ApiPath<'_>, Query<'_>, Operation), Refusal> {
     let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
         PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
         PathError::Ambiguous(reason) => refuse(StatusCode::BAD_REQUEST, reason),
@@ -363,13 +299,6 @@ const TOKEN_RETURNING_PATHS: [&str; 5] =
     ["acl/token/self", "auth/token/lookup", "auth/token/lookup-self", "auth/token/renew", "auth/token/renew-self"];
 
 const OUTSIDE_API: &str = "this listener serves only the server's API below /v1/";
-
-const fn describe_violation(violation: RuleViolation) -> &'static str {
-    match violation {
-        RuleViolation::NotAllowed => "this listener does not allow that path and method",
-        RuleViolation::Denied | RuleViolation::Protected(_) => "this listener denies that path and method",
-    }
-}
 
 fn describe_protected(name: &str) -> String {
     format!("{name} is not allowed with the agent's token; use your own, or add the path to exempt in the listener")

@@ -5,6 +5,7 @@ use percent_encoding::percent_decode_str;
 
 use super::path::ApiPath;
 use super::query::Query;
+use super::spelling::{Spelling, is_like, resembles};
 
 /// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +22,10 @@ impl Operation {
     pub(super) const GET: Self = Self(1);
     const LIST: Self = Self(2);
     const SCAN: Self = Self(4);
-    const POST: Self = Self(8);
+    pub(super) const POST: Self = Self(8);
     const PUT: Self = Self(16);
+    /// `POST` or `PUT`. Vault and OpenBao treat them alike, and Consul has no path on which they differ.
+    const UPDATE: Self = Self(Self::POST.0 | Self::PUT.0);
     const HEAD: Self = Self(0x80);
 
     pub(super) const fn is_read(self) -> bool {
@@ -36,6 +39,11 @@ impl Operation {
     /// Returns true for `LIST` and `SCAN`.
     pub(super) const fn is_list(self) -> bool {
         matches!(self, Self::LIST | Self::SCAN)
+    }
+
+    /// Returns true for `POST` and `PUT`.
+    const fn is_update(self) -> bool {
+        self.0 & Self::UPDATE.0 != 0
     }
 
     /// Returns true for operations whose response may have a lease.
@@ -149,38 +157,51 @@ impl Rule {
     }
 
     fn matches_operation(&self, operation: Operation) -> bool {
-        self.methods & operation.0 != 0 || (self.methods == ALL_METHODS && operation.is_head())
+        let operations = if operation.is_update() { Operation::UPDATE } else { operation };
+        self.methods & operations.0 != 0 || (self.methods == ALL_METHODS && operation.is_head())
     }
 
     pub(super) fn matches_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {
-        self.matches_operation(operation) && self.matches(path.without_trailing_slash(), false)
+        self.matches_operation(operation) && self.matches(path.without_trailing_slash(), false, Spelling::Exact)
     }
 
     /// Matches a path without a trailing slash. With `is_folder`, patterns with one match too.
-    fn matches(&self, path: &str, is_folder: bool) -> bool {
+    fn matches(&self, path: &str, is_folder: bool, spelling: Spelling) -> bool {
+        let bytes = path.as_bytes();
         // Most rules do not match, and comparing the prefix is enough to reject them.
-        let has_prefix = begins_with(path.as_bytes(), self.start.as_bytes())
-            || (is_folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
+        let has_prefix = spelling.starts_with(bytes, self.start.as_bytes())
+            || (is_folder
+                && self.start.strip_suffix('/').is_some_and(|start| spelling.equals(bytes, start.as_bytes())));
         if !has_prefix {
             return false;
         }
-        if self.open {
-            return true;
-        }
-        // By bytes: a search for characters costs more than such short segments are worth.
-        let none: Option<&[u8]> = is_folder.then_some(b"");
-        let mut names = path.as_bytes().split(|byte| *byte == b'/').chain(none);
-        for segment in &self.segments {
-            let Some(name) = names.next() else { return false };
-            match segment {
-                Segment::Named(expected) if expected.len() == name.len() && begins_with(name, expected.as_bytes()) => {}
-                Segment::Any if !name.is_empty() => {}
-                Segment::Rest(start) => return begins_with(name, start.as_bytes()),
-                Segment::Named(_) | Segment::Any => return false,
-            }
-        }
-        names.next().is_none_or(|rest| is_folder && rest.is_empty() && names.next().is_none())
+        self.open || matches_segments(&self.segments, path, is_folder, spelling)
     }
+
+    /// Matches a path behind a namespace that stands for all of them.
+    fn matches_in_some_namespace(&self, path: &str, is_folder: bool) -> bool {
+        match self.segments.split_first() {
+            Some((_, [])) | None => false,
+            Some((_, below)) => matches_segments(below, path, is_folder, Spelling::Folded),
+        }
+    }
+}
+
+/// Matches the segments of a pattern with those of a path without a trailing slash.
+fn matches_segments(segments: &[Segment], path: &str, is_folder: bool, spelling: Spelling) -> bool {
+    // By bytes: a search for characters costs more than such short segments are worth.
+    let none: Option<&[u8]> = is_folder.then_some(b"");
+    let mut names = path.as_bytes().split(|byte| *byte == b'/').chain(none);
+    for segment in segments {
+        let Some(name) = names.next() else { return false };
+        match segment {
+            Segment::Named(expected) if spelling.equals(name, expected.as_bytes()) => {}
+            Segment::Any if !name.is_empty() => {}
+            Segment::Rest(start) => return spelling.starts_with(name, start.as_bytes()),
+            Segment::Named(_) | Segment::Any => return false,
+        }
+    }
+    names.next().is_none_or(|rest| is_folder && rest.is_empty() && names.next().is_none())
 }
 
 /// Decodes a part of a pattern. Refuses characters that no served path contains, as such a rule would never match.
@@ -189,19 +210,13 @@ fn decode(text: &str) -> Result<String, &'static str> {
     let slashes = |text: &str| text.matches(['/', '\\']).count();
     let dots = plain.split('/').any(|segment| matches!(segment, "." | ".."));
     let is_double_encoded = percent_decode_str(&plain).count() != plain.len();
-    let is_ambiguous = slashes(&plain) != slashes(text) || plain.contains('\\') || dots || is_double_encoded;
+    let is_ambiguous = slashes(&plain) != slashes(text) || plain.contains(['\\', ';']) || dots || is_double_encoded;
     if is_ambiguous || plain.chars().any(char::is_control) {
         return Err(
-            "holds an encoded slash, . or .., a control character or a double encoding, which are refused in every path",
+            "holds an encoded slash, . or .., a semicolon, a control character or a double encoding, which are refused in every path",
         );
     }
     Ok(plain.into_owned())
-}
-
-/// Compares byte by byte. The C library's `memcmp` reads whole vectors: where a short pattern ends a page of memory and the next
-/// page is unmapped, the processor takes hundreds of cycles for the bytes beyond.
-fn begins_with(text: &[u8], start: &[u8]) -> bool {
-    text.len() >= start.len() && text.iter().zip(start).all(|(a, b)| a == b)
 }
 
 fn parse_methods(text: &str) -> Result<u8, &'static str> {
@@ -253,7 +268,7 @@ impl Exemption {
 pub struct Rules {
     /// Requests that are allowed; empty for all.
     pub allow: Vec<Rule>,
-    /// Exceptions from `allow`, which match behind a namespace in the path too.
+    /// Exceptions from `allow`, which match behind a namespace in the path too, and in any case.
     pub deny: Vec<Rule>,
     /// Protected operations that are allowed with the session's token.
     pub exempt: Vec<Exemption>,
@@ -283,8 +298,9 @@ impl Rules {
     /// Checks a request with any token.
     pub(super) fn check(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         let is_folder = operation.is_list() || path.ends_in_slash();
-        let allows =
-            |rule: &Rule| rule.matches_operation(operation) && rule.matches(path.without_trailing_slash(), is_folder);
+        let allows = |rule: &Rule| {
+            rule.matches_operation(operation) && rule.matches(path.without_trailing_slash(), is_folder, Spelling::Exact)
+        };
         if !self.allow.is_empty() && !self.allow.iter().any(allows) {
             return Err(RuleViolation::NotAllowed);
         }
@@ -292,24 +308,25 @@ impl Rules {
         let denied = |rule: &Rule| {
             rule.matches_operation(operation) || (operation.is_head() && rule.matches_operation(Operation::GET))
         };
-        let denies = |rule: &Rule| denied(rule) && path.suffixes().any(|end| rule.matches(end, true));
+        let matches = |rule: &Rule| {
+            path.suffixes().any(|end| rule.matches(end, true, Spelling::Folded))
+                || path.below_all_namespaces().is_some_and(|below| rule.matches_in_some_namespace(below, true))
+        };
+        let denies = |rule: &Rule| denied(rule) && matches(rule);
         if self.deny.iter().any(denies) { Err(RuleViolation::Denied) } else { Ok(()) }
     }
 
-    /// Checks a request that carries the session's token.
+    /// Checks a request that carries the session's token. Odd spellings of a protected path count as that path, since a program
+    /// before the server may clean them.
     pub(super) fn check_session_token(&self, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
-        let covers = |paths: &[&str], end: &str| {
-            paths.iter().any(|covered| match covered.strip_suffix('*') {
-                Some(start) => end.starts_with(start),
-                None => end == *covered,
-            })
-        };
         for end in path.suffixes() {
             // Skips most paths without comparing them to the whole table.
-            if !PROTECTED_PREFIXES.iter().any(|start| end.starts_with(start)) {
+            let first = end.split('/').next().unwrap_or_default();
+            if !PROTECTED_SEGMENTS.iter().any(|segment| is_like(first, segment)) {
                 continue;
             }
-            let entry = PROTECTED.iter().enumerate().find(|(_, (_, paths))| covers(paths, end));
+            let covers = |paths: &[&str]| paths.iter().any(|covered| resembles(end, covered));
+            let entry = PROTECTED.iter().enumerate().find(|(_, (_, paths))| covers(paths));
             if let Some((at, (name, _))) = entry
                 && !self.exempt.contains(&Exemption(at))
             {
@@ -320,7 +337,8 @@ impl Rules {
     }
 }
 
-const PROTECTED_PREFIXES: [&str; 4] = ["acl/", "auth/token/", "snapshot", "sys/"];
+/// First segments of protected paths.
+const PROTECTED_SEGMENTS: [&str; 4] = ["acl", "auth", "snapshot", "sys"];
 
 #[cfg(test)]
 mod tests;

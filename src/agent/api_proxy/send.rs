@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode, request};
 use http_body_util::Either;
+use hyper::ext::ReasonPhrase;
 use keyward_http::body_buffer::BufferBudget;
 use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, UpstreamOutcome, UpstreamRecorder, is_direct,
@@ -245,6 +246,8 @@ impl RequestSender {
                     return Err(Box::new(retry_later(StatusCode::BAD_GATEWAY, &message, RETRY_AFTER)));
                 }
                 remove_all(response.headers_mut(), is_direct);
+                // A server may repeat the token in its own words for a status too. The caller gets the usual ones.
+                response.extensions_mut().remove::<ReasonPhrase>();
                 Ok(response)
             }
             Err(error) => {

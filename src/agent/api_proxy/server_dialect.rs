@@ -10,7 +10,7 @@ use keyward_http::server::ConnectionCaller;
 
 use super::namespace;
 use super::query::Query;
-use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
+use super::request_headers::{RequestHeaders, VAULT_TOKEN, is_inline_login, namespace_headers, token_headers};
 use super::session_token::TokenHeader;
 use super::token_recovery::TokenRecovery;
 use crate::server_client::{PathClass, ServerKind};
@@ -55,13 +55,15 @@ impl ServerDialect {
         prefix: String,
         namespace: Option<&str>,
     ) -> Self {
+        let folded = namespace.filter(|_| kind.is_consul_compatible()).map(str::to_ascii_lowercase);
+        let namespace = folded.as_deref().or(namespace);
         // The configuration allows visible ASCII only, so the conversion cannot fail.
         let namespace = namespace.and_then(|namespace| HeaderValue::from_str(namespace).ok());
         Self { kind, name, host, prefix, namespace }
     }
 
-    fn is_consul_compatible(&self) -> bool {
-        matches!(self.kind, ServerKind::Keyward | ServerKind::Consul)
+    pub(super) const fn is_consul_compatible(&self) -> bool {
+        self.kind.is_consul_compatible()
     }
 
     /// Returns true if the query holds a token. Consul and keyward's ACL server take one there.
@@ -88,6 +90,8 @@ impl ServerDialect {
         let target = parts.uri.path_and_query()?;
         let headers = &parts.headers;
         let tokens = token_headers(self.kind);
+        let namespaces = namespace_headers(self.kind);
+        let is_consul_compatible = self.is_consul_compatible();
         let with_session = token.is_some();
         let keeps = |name: &HeaderName| {
             !(*name == EXPECT
@@ -95,17 +99,23 @@ impl ServerDialect {
                 || ((with_session || has_listener_key) && *name == AUTHORIZATION)
                 || (has_listener_key && *name == VAULT_TOKEN)
                 || (with_session && *name == ACCEPT_ENCODING)
-                || (with_session && tokens.contains(name)))
+                || (with_session && (tokens.contains(name) || is_inline_login(name)))
+                || (is_consul_compatible && namespaces.contains(name)))
         };
         let line = RequestLine { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
         let mut head = RequestHead::new(line, headers, keeps, body);
         head.append_header(&VAULT_REQUEST, &HeaderValue::from_static("true"));
-        let is_named = || {
-            RequestHeaders::parse(self.kind, headers).namespace().is_some()
-                || (self.is_consul_compatible() && target.query().is_some_and(|query| has_parameter(query, "ns")))
+        let named = || RequestHeaders::parse(self.kind, headers).namespace();
+        let in_query = || is_consul_compatible && target.query().is_some_and(names_namespace);
+        let session_namespace = || self.namespace.as_ref().filter(|_| !is_root_path && !in_query());
+        // Consul reads one of the headers, so it gets the namespace that the rules saw, in that header.
+        let namespace = if is_consul_compatible {
+            named().or_else(session_namespace)
+        } else {
+            session_namespace().filter(|_| named().is_none())
         };
-        if let Some(namespace) = self.namespace.as_ref().filter(|_| !is_root_path && !is_named()) {
-            head.append_header(&namespace_headers(self.kind)[0], namespace);
+        if let (Some(namespace), Some(header)) = (namespace, namespaces.first()) {
+            head.append_header(header, namespace);
         }
         if let Some(token) = token {
             // A compressed response cannot be searched for the token.
@@ -121,7 +131,8 @@ impl ServerDialect {
         self.namespace.as_ref().and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
     }
 
-    /// Returns the namespace that a caller names in a header or, for Consul-compatible servers, in the query.
+    /// Returns the namespace that a caller names in a header or, for Consul-compatible servers, in the query. Those skip empty
+    /// names.
     ///
     /// # Errors
     /// More than one is named, or servers differ in how they read the name.
@@ -130,14 +141,33 @@ impl ServerDialect {
         headers: &RequestHeaders<'_>,
         query: Query<'_>,
     ) -> Result<Option<String>, &'static str> {
-        const MANY: &str = "more than one namespace is named";
         if headers.conflicting_namespaces {
-            return Err(MANY);
+            return Err(MANY_NAMESPACES);
         }
-        let in_query = if self.is_consul_compatible() { query.only("ns").map_err(|_| MANY)? } else { None };
         let header = headers.namespace().map(HeaderValue::as_bytes);
-        let namespace = in_query.as_deref().or(header);
-        namespace.map(|name| namespace::parse(name).map(str::to_owned)).transpose()
+        if !self.is_consul_compatible() {
+            return header.map(|name| namespace::parse(name).map(str::to_owned)).transpose();
+        }
+        let in_query = query.only("ns").map_err(|_| MANY_NAMESPACES)?.filter(|name| !name.is_empty());
+        in_query.as_deref().or(header).map(namespace::parse_consul_name).transpose()
+    }
+
+    /// Returns the namespace of the auth method that a login to a Consul-compatible server names in its query. It takes
+    /// precedence over [`Self::named_namespace`].
+    pub(super) fn method_namespace(&self, query: Query<'_>) -> Result<Option<String>, &'static str> {
+        if !self.is_consul_compatible() || query.is_empty() {
+            return Ok(None);
+        }
+        let named = query.only("authmethod-ns").map_err(|_| MANY_NAMESPACES)?.filter(|name| !name.is_empty());
+        named.as_deref().map(namespace::parse_consul_name).transpose()
+    }
+
+    /// Returns true if a request leads Consul to another datacenter, partition or peer, which rules do not name. keyward's ACL
+    /// server has one of each.
+    pub(super) fn leads_elsewhere(&self, headers: &RequestHeaders<'_>, query: Query<'_>) -> bool {
+        let is_named = |name: &str| query.values(name).any(|value| !value.is_empty());
+        self.kind == ServerKind::Consul
+            && (headers.has_partition || ["dc", "partition", "peer"].into_iter().any(is_named))
     }
 
     /// Returns the path of the namespace that a request is sent to; empty for the root. [`Self::named_namespace`] has checked it.
@@ -161,6 +191,12 @@ impl ServerDialect {
             None => format!("the server {}", self.name),
         }
     }
+}
+
+const MANY_NAMESPACES: &str = "more than one namespace is named";
+
+fn names_namespace(query: &str) -> bool {
+    url::form_urlencoded::parse(query.as_bytes()).any(|(key, value)| key == "ns" && !value.is_empty())
 }
 
 fn has_parameter(query: &str, name: &str) -> bool {

@@ -58,6 +58,13 @@ pub enum ServerKind {
     Consul,
 }
 
+impl ServerKind {
+    /// Returns true for servers with Consul's API.
+    pub const fn is_consul_compatible(self) -> bool {
+        matches!(self, Self::Keyward | Self::Consul)
+    }
+}
+
 /// A client of one server. Clones share its connections.
 #[derive(Debug, Clone)]
 pub struct ServerClient {

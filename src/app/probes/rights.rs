@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use keyward_agent::callers::CallerPolicy;
 use keyward_agent::secrets::{DerivedTokenKind, SecretOp, SecretRequest};
-use keyward_agent::server_client::ServerKind;
 use keyward_agent::templates::{Dependency, Rendered, Template};
 use keyward_config::{self as config, Config};
 use keyward_telemetry::error_code::ErrorCode;
@@ -103,7 +102,7 @@ pub(super) async fn check_rights(
     needed: &BTreeSet<NeededRight>,
     limits: &Limits,
 ) -> Option<Vec<StepResult>> {
-    if matches!(logged_in.upstream().kind(), ServerKind::Consul | ServerKind::Keyward) {
+    if logged_in.upstream().kind().is_consul_compatible() {
         return None;
     }
     if needed.is_empty() {

@@ -16,6 +16,7 @@ mod openbao;
 mod operations;
 mod revocation;
 mod served;
+mod spellings;
 mod unresponsive;
 
 use std::time::Duration;

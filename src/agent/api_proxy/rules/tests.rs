@@ -63,8 +63,42 @@ fn a_request_passes_if_some_rule_allows_it_and_none_denies_it() {
     check(&["*"], &["secret/data/a%20b", "kv/%c3%bc*"], "GET secret/data/a%20b", denied);
     check(&["*"], &["secret/data/a%20b", "kv/%c3%bc*"], "GET kv/%C3%BCn", denied);
     check(&["secret/%61"], &[], "GET secret/a", allowed);
+    // Vault and OpenBao treat both alike.
+    check(&["*"], &["POST secret/*"], "PUT secret/a", denied);
+    check(&["*"], &["PUT secret/*"], "POST secret/a", denied);
+    check(&["PUT secret/*"], &[], "POST secret/a", allowed);
+    check(&["POST secret/*"], &[], "PATCH secret/a", not_allowed);
+    check(&["*"], &["POST secret/*"], "DELETE secret/a", allowed);
     check(&["secret/%2b"], &[], "GET secret/a", not_allowed);
     check(&["secret/%2b"], &[], "GET secret/+", allowed);
+}
+
+#[test]
+fn a_denied_name_is_denied_in_any_case_and_an_allowed_one_is_allowed_as_written() {
+    let check = |allow: &[&str], deny: &[&str], request: &str, expected| {
+        assert_eq!(checked_path(&rules(allow, deny, &[]), request), expected, "{allow:?} {deny:?} {request}");
+    };
+    let denied = Err(RuleViolation::Denied);
+    for (deny, request) in [
+        ("sys/policies/acl/admin", "PUT sys/policies/acl/Admin"),
+        ("sys/policies/acl/Admin", "PUT sys/policies/acl/admin"),
+        ("sys/policies/acl/admin*", "GET sys/policies/acl/ADMIN-2"),
+        ("sys/policies/acl/kube", "PUT sys/policies/acl/%E2%84%AAUBE"),
+        ("auth/userpass/users/root/*", "POST auth/userpass/users/ROOT/password"),
+        ("auth/approle/role/web/secret-id", "POST team/auth/approle/role/Web/secret-id"),
+        ("auth/+/role/web", "POST auth/approle/role/WEB"),
+        ("acl/token/6a1253d2-1785-24fd-91c2-f8e78c745511", "GET acl/token/6A1253D2-1785-24FD-91C2-F8E78C745511"),
+        ("namespace/other", "GET namespace/OTHER"),
+        ("other/acl/*", "LIST OTHER/acl"),
+        // A list of all namespaces holds that of each.
+        ("other/acl/*", "GET %2A/acl/tokens"),
+        ("other/acl/tokens", "GET %2A/acl/tokens"),
+    ] {
+        check(&[], &[deny], request, denied);
+    }
+    check(&[], &["other/acl/policies"], "GET %2A/acl/tokens", Ok(()));
+    check(&[], &["other"], "GET %2A/acl/tokens", Ok(()));
+    check(&["auth/approle/role/web"], &[], "POST auth/approle/role/Web", Err(RuleViolation::NotAllowed));
 }
 
 #[test]
@@ -72,7 +106,7 @@ fn the_syntax_of_a_rule_is_checked() {
     for text in
         ["", "/secret/*", "v1/secret", "a//b", "a/*/b", "a/b*c", "GETS secret/*", "get secret/*", "a b c", "../a"]
             .into_iter()
-            .chain(["a/%2e%2e/b", "a%2fb", "a%5cb", "a%0ab", "a%ff", "a/%2561", "a\\b"])
+            .chain(["a/%2e%2e/b", "a;b", "a%3bb", "a%2fb", "a%5cb", "a%0ab", "a%ff", "a/%2561", "a\\b"])
     {
         assert!(Rule::parse(text).is_err(), "{text:?}: {:?}", Rule::parse(text));
     }
@@ -128,6 +162,14 @@ fn protected_operations_are_refused_with_the_sessions_token_unless_exempt_by_nam
     check(&["auth/token/create*"], "auth/token/create", None);
     check(&["auth/token/create"], "auth/token/revoke-self", Some("auth/token/revoke-self"));
     check(&["sys/wrapping"], "sys/wrapping/unwrap", None);
+    for odd in ["auth/token/create%23", "auth/token/create%20x", "auth/token/create%3Fa/b", "Auth/Token/Create"] {
+        check(&[], odd, Some("auth/token/create"));
+    }
+    check(&[], "auth/token/renew_self", Some("auth/token/renew-self"));
+    check(&[], "auth/token/revoke_self", Some("auth/token/revoke-self"));
+    check(&[], "team/sys/SEAL", Some("sys/seal"));
+    check(&[], "sys%23/raw/core", Some("sys/raw"));
+    check(&["auth/token/create"], "auth/token/create%23", None);
     check(&[], "auth/token/lookup-self", None);
     check(&[], "auth/token/lookup", None);
     check(&[], "sys/seal-status", None);
@@ -139,7 +181,7 @@ fn protected_operations_are_refused_with_the_sessions_token_unless_exempt_by_nam
     assert_eq!(named, PROTECTED.map(|(name, _)| name));
     assert!(
         PROTECTED.iter().all(|(_, paths)| {
-            paths.iter().all(|path| PROTECTED_PREFIXES.iter().any(|start| path.starts_with(start)))
+            paths.iter().all(|path| PROTECTED_SEGMENTS.contains(&path.split('/').next().unwrap()))
         })
     );
 }

@@ -224,6 +224,34 @@ async fn values_are_read_once_for_a_time_and_a_write_through_the_proxy_is_seen_a
 }
 
 #[tokio::test]
+async fn a_read_for_all_callers_has_no_header_of_one_of_them() {
+    let (proxied, _) = in_front_of_values(Duration::from_mins(1), Duration::ZERO);
+    let shaping = [
+        "accept",
+        "accept-language",
+        "content-language",
+        "prefer",
+        "user-agent",
+        "x-consul-token",
+        "x-custom",
+        "x-vault-no-request-forwarding",
+        "x-vault-policy-override",
+        "x-vault-raw-error",
+        "x-vault-wrap-format",
+    ];
+    let mut request = proxied.request("GET", "secret/data/web");
+    for name in shaping {
+        request = request.header(name, "shaped");
+    }
+    assert_eq!(fetch(request).await.cache(), "MISS");
+    let forwarded = proxied.vault.last();
+    assert!(!format!("{:?}", forwarded.headers).contains("shaped"), "{forwarded:?}");
+    assert_eq!((forwarded.token(), forwarded.header("x-vault-request")), ("tok1", "true"));
+    fetch(proxied.request("GET", "sys/mounts").header("x-custom", "kept")).await;
+    assert_eq!(proxied.vault.last().header("x-custom"), "kept", "it is not cached");
+}
+
+#[tokio::test]
 async fn responses_are_not_shared_between_tokens() {
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
     let of = |response: FetchedResponse| response.json()["data"]["data"]["of"].as_str().unwrap().to_owned();

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use hyper::ext::ReasonPhrase;
 use keyward_http::client::ServerAddress;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::harness::log;
+use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::vault::{Proxied, cache, fetch};
 
@@ -56,6 +58,26 @@ async fn t15_an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_
     assert_eq!((own.status, own.text.as_str()), (500, TOKEN), "a caller's own token is its own affair");
     proxied.vault.answers(|request| echo(&[], 200, request.token()[1..].to_owned()));
     assert_eq!(proxied.get("secret/data/web").await.status, 200, "it lacks a byte");
+}
+
+#[tokio::test]
+async fn t15_an_answer_that_repeats_the_token_beside_its_status_gets_the_usual_words() {
+    let proxied = proxied();
+    proxied.vault.answers(|request| {
+        let mut response = echo(&[], 200, "{}");
+        let reason = ReasonPhrase::try_from(format!("OK {}", request.token()).as_bytes()).unwrap();
+        response.extensions_mut().insert(reason);
+        response
+    });
+    for path in ["secret/data/web", "auth/token/lookup-self"] {
+        let head = format!("GET /v1/{path} HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n");
+        let response = Raw::tcp(proxied.address).await.ask(head).await;
+        assert!(response.head.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {response:?}");
+        assert!(!response.head.contains(TOKEN), "{path}");
+    }
+    proxied.vault.answers(|request| echo(&[("x-echo", request.token())], 200, r#"{"data":{"id":"x"}}"#));
+    let response = proxied.get("auth/token/lookup-self").await;
+    assert_eq!((response.status, format!("{response:?}").contains(TOKEN)), (502, false), "{response:?}");
 }
 
 #[tokio::test]
