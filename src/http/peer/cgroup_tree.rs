@@ -17,11 +17,20 @@ use super::procfs;
 pub(super) struct CgroupTree {
     /// Mount point; `None` if this process sees no cgroups of version 2.
     mount: Option<PathBuf>,
-    /// Paths that were found; `None` for an id that is not in the tree: it lies outside this process's cgroup namespace.
-    paths: Mutex<HashMap<u64, Option<Arc<str>>>>,
+    /// Results of lookups, with the user of the process for which each was made.
+    found: Mutex<HashMap<u64, (Option<Arc<str>>, Option<u32>)>>,
 }
 
-/// Number of ids that are remembered.
+/// Result of a lookup that blocks for a few system calls at most.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CgroupLookup {
+    /// The path; `None` for an id that is not in the tree: it lies outside this process's cgroup namespace.
+    Known(Option<Arc<str>>),
+    /// Only a search of the tree tells.
+    Unknown,
+}
+
+/// Number of results that are remembered.
 const MAX_CACHED: usize = 4096;
 
 /// Maximum number of cgroups that a search visits: more than a full node has.
@@ -29,28 +38,48 @@ const MAX_VISITED: usize = 50_000;
 
 impl CgroupTree {
     pub(super) fn new(mount: Option<PathBuf>) -> Self {
-        Self { mount, paths: Mutex::default() }
+        Self { mount, found: Mutex::default() }
     }
 
-    /// Returns the path of a cgroup. `pid` is a process in it, if its files in `/proc` may be readable.
-    pub(super) fn path(&self, id: u64, pid: Option<u32>) -> Option<Arc<str>> {
-        let mount = self.mount.as_deref()?;
-        if let Some(path) = self.paths.lock().get(&id) {
-            return path.clone();
+    /// Returns the path of a cgroup without a search. `pid` is a process in it, if its files in `/proc` may be readable; `uid`
+    /// is its user.
+    pub(super) fn lookup(&self, id: u64, pid: Option<u32>, uid: Option<u32>) -> CgroupLookup {
+        let Some(mount) = self.mount.as_deref() else { return CgroupLookup::Known(None) };
+        if let Some((path, _)) = self.found.lock().get(&id) {
+            return CgroupLookup::Known(path.clone());
         }
         // `/proc` may be hidden, or the process may have moved; the inode proves the path either way.
         let proc_path = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
-        let path = match proc_path {
-            Some(path) => Some(path),
-            None => search(mount, id).ok()?,
-        };
-        let path: Option<Arc<str>> = path.map(Into::into);
-        let mut paths = self.paths.lock();
-        if paths.len() >= MAX_CACHED {
-            paths.clear();
+        match proc_path {
+            Some(path) => CgroupLookup::Known(self.remember(id, Some(path.into()), uid)),
+            None => CgroupLookup::Unknown,
         }
-        paths.insert(id, path.clone());
+    }
+
+    /// Searches the tree for a cgroup of a process of this user. Blocks for as long as the tree is large.
+    pub(super) fn search(&self, id: u64, uid: Option<u32>) -> Option<Arc<str>> {
+        let path = search(self.mount.as_deref()?, id).ok()?;
+        self.remember(id, path.map(Into::into), uid)
+    }
+
+    fn remember(&self, id: u64, path: Option<Arc<str>>, uid: Option<u32>) -> Option<Arc<str>> {
+        let mut found = self.found.lock();
+        if found.len() >= MAX_CACHED {
+            forget_one_user(&mut found);
+        }
+        found.insert(id, (path.clone(), uid));
         path
+    }
+}
+
+/// Forgets the results of the user with the most of them, so that nobody makes others' cgroups be searched for again.
+fn forget_one_user(found: &mut HashMap<u64, (Option<Arc<str>>, Option<u32>)>) {
+    let mut counts: HashMap<Option<u32>, usize> = HashMap::new();
+    for (_, uid) in found.values() {
+        *counts.entry(*uid).or_default() += 1;
+    }
+    if let Some((most, _)) = counts.into_iter().max_by_key(|(_, count)| *count) {
+        found.retain(|_, (_, uid)| *uid != most);
     }
 }
 
@@ -110,13 +139,27 @@ mod tests {
         let id = |path: &Path| std::fs::metadata(path).unwrap().ino();
         let tree = CgroupTree::new(Some(root.path().to_owned()));
         let worker = id(&folder);
-        assert_eq!(tree.path(worker, None).as_deref(), Some("/system.slice/nginx.service/worker"));
-        assert_eq!(tree.path(id(root.path()), None).as_deref(), Some("/"));
+        assert_eq!(tree.lookup(worker, None, None), CgroupLookup::Unknown);
+        let path = "/system.slice/nginx.service/worker";
+        assert_eq!(tree.search(worker, Some(1)).as_deref(), Some(path));
+        assert_eq!(tree.search(id(root.path()), None).as_deref(), Some("/"));
         std::fs::remove_dir_all(root.path().join("system.slice")).unwrap();
-        assert_eq!(tree.path(worker, None).as_deref(), Some("/system.slice/nginx.service/worker"));
+        assert_eq!(tree.lookup(worker, None, None), CgroupLookup::Known(Some(path.into())));
         let stranger = tempfile::tempdir().unwrap();
-        assert_eq!(tree.path(id(stranger.path()), Some(std::process::id())), None, "outside the tree");
-        assert_eq!(CgroupTree::new(None).path(worker, None), None);
+        assert_eq!(tree.search(id(stranger.path()), None), None, "outside the tree");
+        assert_eq!(tree.lookup(id(stranger.path()), Some(std::process::id()), None), CgroupLookup::Known(None));
+        assert_eq!(CgroupTree::new(None).lookup(worker, None, None), CgroupLookup::Known(None));
+    }
+
+    #[test]
+    fn a_user_with_many_cgroups_has_only_its_own_forgotten() {
+        let tree = CgroupTree::new(Some("/".into()));
+        tree.remember(1, Some("/system.slice/nginx.service".into()), Some(33));
+        for id in 2..20_000 {
+            tree.remember(id, Some("/user.slice/x".into()), Some(1000));
+        }
+        assert!(tree.found.lock().len() <= MAX_CACHED);
+        assert_eq!(tree.lookup(1, None, None), CgroupLookup::Known(Some("/system.slice/nginx.service".into())));
     }
 
     #[test]
@@ -138,7 +181,7 @@ mod tests {
             let folder = root.path().join(&path[1..]);
             std::fs::create_dir_all(&folder).unwrap();
             let id = std::fs::metadata(&folder).unwrap().ino();
-            assert_eq!(tree.path(id, None).as_deref(), Some(path.as_str()));
+            assert_eq!(tree.search(id, None).as_deref(), Some(path.as_str()));
         }
         let stranger = tempfile::tempdir().unwrap();
         let id = std::fs::metadata(stranger.path()).unwrap().ino();

@@ -29,6 +29,8 @@ pub struct PeerIdentity {
     /// Result of the last check of the executable; the first one is made at connect.
     last_snapshot: Mutex<ExecutableSnapshot>,
     is_unix: bool,
+    /// Cgroup whose path only a search tells.
+    unknown_cgroup: Option<u64>,
     /// Counts the connection for its caller while it is open.
     hold: OnceLock<ConnectionHold>,
 }
@@ -79,15 +81,16 @@ impl PeerIdentity {
             let reading = reader.read(&process, reader.executable_of(&process)).ok()?;
             Some((Arc::new(process), reading))
         });
-        let facts = match &process {
+        let (facts, unknown_cgroup) = match &process {
             // User and group stay those of the connection; a process that has changed them since is noticed below.
             Some((process, reading)) => {
-                let PeerFacts { cgroup, executable, source, .. } = reader.facts(&connected, Some(process), reading);
-                PeerFacts { cgroup, executable, source, ..connected }
+                let (present, unknown_cgroup) = reader.facts(&connected, Some(process), reading);
+                let PeerFacts { cgroup, executable, source, .. } = present;
+                (PeerFacts { cgroup, executable, source, ..connected }, unknown_cgroup)
             }
-            None => connected,
+            None => (connected, None),
         };
-        Self { is_unix: true, ..Self::new(reader, facts, process) }
+        Self { is_unix: true, unknown_cgroup, ..Self::new(reader, facts, process) }
     }
 
     /// Reads the identity of the peer of an accepted TCP connection, as the socket diagnostics have it; `peer` and `local` are
@@ -102,18 +105,32 @@ impl PeerIdentity {
             cgroup: owner.and_then(|owner| owner.cgroup_id).map_or(CgroupRef::Unknown, CgroupRef::Id),
             ..ProcessState::default()
         };
-        let facts = reader.facts(
+        let (facts, unknown_cgroup) = reader.facts(
             &PeerFacts::unknown(FactSource::SocketDiagnostics),
             None,
             &PeerReading { state, executable: None },
         );
-        Self::new(reader, facts, None)
+        Self { unknown_cgroup, ..Self::new(reader, facts, None) }
     }
 
     fn new(reader: &Arc<PeerReader>, facts: PeerFacts, process: Option<(Arc<PinnedProcess>, PeerReading)>) -> Self {
         let file = process.as_ref().and_then(|(_, reading)| reading.executable);
         let last_snapshot = Mutex::new(ExecutableSnapshot { at: Instant::now(), file });
-        Self { reader: Arc::clone(reader), facts, process, last_snapshot, is_unix: false, hold: OnceLock::new() }
+        let (reader, hold) = (Arc::clone(reader), OnceLock::new());
+        Self { reader, facts, process, last_snapshot, is_unix: false, unknown_cgroup: None, hold }
+    }
+
+    /// Returns true if the facts lack the path of the cgroup, which [`Self::with_cgroup`] adds.
+    pub(crate) const fn lacks_cgroup(&self) -> bool {
+        self.unknown_cgroup.is_some()
+    }
+
+    /// Searches for the cgroup if the facts lack it. That may take seconds, for a user who has made many.
+    pub(crate) async fn with_cgroup(mut self) -> Self {
+        if let Some(id) = self.unknown_cgroup.take() {
+            self.facts.cgroup = self.reader.find_cgroup(id, self.facts.uid).await;
+        }
+        self
     }
 
     /// Facts when the peer connected.
@@ -141,7 +158,12 @@ impl PeerIdentity {
         if same_user && same_group && same_place {
             return PeerChange::Same;
         }
-        PeerChange::Changed(self.reader.facts(&self.facts, Some(process), &reading))
+        let (facts, unknown_cgroup) = self.reader.facts(&self.facts, Some(process), &reading);
+        if let Some(id) = unknown_cgroup {
+            // A request cannot wait for it: it is refused as of a process without a cgroup, and a later one is not.
+            self.reader.start_search(id, facts.uid);
+        }
+        PeerChange::Changed(facts)
     }
 
     /// Returns the file that the process runs, or ran at the last look if that is recent enough.

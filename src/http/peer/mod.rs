@@ -10,6 +10,7 @@ mod facts;
 mod procfs;
 mod support;
 mod cgroup_tree;
+mod cgroup_search;
 mod executable;
 mod process;
 mod reader;

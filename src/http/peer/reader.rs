@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use keyward_machine::command::ExecutableOpener;
 
-use super::cgroup_tree::CgroupTree;
+use super::cgroup_search::CgroupSearches;
+use super::cgroup_tree::{CgroupLookup, CgroupTree};
 use super::executable::{Executables, FileId, WantedExecutable};
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessEnded, ProcessState};
@@ -15,15 +16,17 @@ use super::support::KernelSupport;
 #[derive(Debug)]
 pub struct PeerKernel {
     support: KernelSupport,
-    cgroups: CgroupTree,
+    cgroups: Arc<CgroupTree>,
+    searches: CgroupSearches,
     executables: ExecutableOpener,
 }
 
 impl PeerKernel {
     /// Creates it for a kernel with these features.
     pub fn new(support: KernelSupport) -> Self {
-        let cgroups = CgroupTree::new(support.cgroups.clone());
-        Self { support, cgroups, executables: ExecutableOpener::default() }
+        let cgroups = Arc::new(CgroupTree::new(support.cgroups.clone()));
+        let searches = CgroupSearches::new(Arc::clone(&cgroups));
+        Self { support, cgroups, searches, executables: ExecutableOpener::default() }
     }
 
     /// The same, whose executables are opened by `opener`.
@@ -67,7 +70,21 @@ impl PeerReader {
         let groups = self.support().groups_of(pid);
         let reading = self.read(&process, self.executable_of(&process)).ok()?;
         let unread = PeerFacts { pid: Some(pid), groups: groups.into(), ..PeerFacts::unknown(FactSource::Procfs) };
-        Some(self.facts(&unread, Some(&process), &reading))
+        let (mut facts, unknown) = self.facts(&unread, Some(&process), &reading);
+        if let Some(id) = unknown {
+            facts.cgroup = self.kernel.cgroups.search(id, facts.uid);
+        }
+        Some(facts)
+    }
+
+    /// Searches for a cgroup that [`Self::facts`] did not find.
+    pub(super) async fn find_cgroup(&self, id: u64, uid: Option<u32>) -> Option<Arc<str>> {
+        self.kernel.searches.find(id, uid).await
+    }
+
+    /// Starts such a search, for a later call of [`Self::facts`].
+    pub(super) fn start_search(&self, id: u64, uid: Option<u32>) {
+        self.kernel.searches.start(id, uid);
     }
 
     pub(super) fn support(&self) -> &KernelSupport {
@@ -93,13 +110,23 @@ impl PeerReader {
         Ok(PeerReading { state: process.state(self.support())?, executable })
     }
 
-    /// Returns `base` with the facts of a reading in place of its own. Facts that the reading lacks stay as they were.
-    pub(super) fn facts(&self, base: &PeerFacts, process: Option<&PinnedProcess>, reading: &PeerReading) -> PeerFacts {
+    /// Returns `base` with the facts of a reading in place of its own. Facts that the reading lacks stay as they were. The second
+    /// value is the id of a cgroup whose path only a search tells.
+    pub(super) fn facts(
+        &self,
+        base: &PeerFacts,
+        process: Option<&PinnedProcess>,
+        reading: &PeerReading,
+    ) -> (PeerFacts, Option<u64>) {
         let pid = process.map(|process| process.pid);
-        let cgroup = match &reading.state.cgroup {
-            CgroupRef::Id(id) => self.kernel.cgroups.path(*id, pid),
-            CgroupRef::Path(path) => Some(Arc::clone(path)),
-            CgroupRef::Unknown => None,
+        let uid = reading.state.uid.or(base.uid);
+        let (cgroup, unknown) = match &reading.state.cgroup {
+            CgroupRef::Id(id) => match self.kernel.cgroups.lookup(*id, pid, uid) {
+                CgroupLookup::Known(path) => (path, None),
+                CgroupLookup::Unknown => (None, Some(*id)),
+            },
+            CgroupRef::Path(path) => (Some(Arc::clone(path)), None),
+            CgroupRef::Unknown => (None, None),
         };
         let executable = pid.zip(reading.executable).and_then(|(pid, file)| self.executables.identify(pid, file));
         // The file was read by the process's id, which must still have been its own.
@@ -110,13 +137,7 @@ impl PeerReader {
             _ if base.source == FactSource::SocketDiagnostics => FactSource::SocketDiagnostics,
             _ => FactSource::Procfs,
         };
-        PeerFacts {
-            uid: reading.state.uid.or(base.uid),
-            gid: reading.state.gid.or(base.gid),
-            cgroup,
-            executable,
-            source,
-            ..base.clone()
-        }
+        let gid = reading.state.gid.or(base.gid);
+        (PeerFacts { uid, gid, cgroup, executable, source, ..base.clone() }, unknown)
     }
 }

@@ -168,7 +168,11 @@ impl<S> ConnectionSet<S> {
         self.sweep = Some(self.sweep.map_or(deadline, |at| at.min(deadline)));
         let id = self.next_id;
         self.next_id += 1;
-        let connected = ConnectedPeer { peer, identity: self.identify(&stream, &peer) };
+        let (identity, incomplete) = match self.identify(&stream, &peer) {
+            Some(identity) if identity.lacks_cgroup() => (None, Some(identity)),
+            identity => (identity.map(Arc::new), None),
+        };
+        let connected = ConnectedPeer { peer, identity };
         let table = &self.table;
         let tasks = &mut self.tasks;
         let http = self.http.clone();
@@ -176,12 +180,30 @@ impl<S> ConnectionSet<S> {
         let counters = self.counters.clone();
         // One task type each for plain and TLS connections: a common one would take TLS's memory for every plain
         // connection.
-        table.enter(id, &peer, |state, entered| match &self.tls {
-            None => {
+        table.enter(id, &peer, |state, entered| match (&self.tls, incomplete) {
+            // The search may take seconds. Others are served meanwhile.
+            (tls, Some(incomplete)) => {
+                let acceptor = tls.as_ref().map(|tls| tokio_rustls::TlsAcceptor::from(tls.current()));
+                tasks.spawn(async move {
+                    let connected = ConnectedPeer { peer, identity: Some(Arc::new(incomplete.with_cgroup().await)) };
+                    let Some(acceptor) = acceptor else {
+                        let serving = connection::serve(&http, stream, connected, service, state, entered);
+                        return counters.end(&serving.await, &peer);
+                    };
+                    match acceptor.accept(stream).await {
+                        Ok(stream) => {
+                            let serving = connection::serve(&http, stream, connected, service, state, entered);
+                            counters.end(&serving.await, &peer);
+                        }
+                        Err(_) => counters.refuse("tls", &peer),
+                    }
+                })
+            }
+            (None, None) => {
                 let serving = connection::serve(&http, stream, connected, service, state, entered);
                 tasks.spawn(async move { counters.end(&serving.await, &peer) })
             }
-            Some(tls) => {
+            (Some(tls), None) => {
                 let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
                 tasks.spawn(async move {
                     match acceptor.accept(stream).await {
@@ -197,9 +219,9 @@ impl<S> ConnectionSet<S> {
     }
 
     /// Reads the identity of a new peer at once, before its process can change much.
-    fn identify(&self, stream: &Stream, peer: &Peer) -> Option<Arc<PeerIdentity>> {
+    fn identify(&self, stream: &Stream, peer: &Peer) -> Option<PeerIdentity> {
         let reader = self.limits.peer_reader.as_ref()?;
-        Some(Arc::new(match (stream, *peer) {
+        Some(match (stream, *peer) {
             (Stream::Right(socket), Peer::Unix { uid, gid, pid, .. }) => {
                 PeerIdentity::from_unix(reader, socket, pid, uid, gid)
             }
@@ -207,7 +229,7 @@ impl<S> ConnectionSet<S> {
                 PeerIdentity::from_tcp(reader, stream, address, local)
             }
             (Stream::Left(_), Peer::Unix { .. }) | (Stream::Right(_), Peer::Tcp { .. }) => return None,
-        }))
+        })
     }
 
     /// Waits for requests in flight, at most for the drain time. If another listener replaces this one, idle clients

@@ -40,7 +40,7 @@ async fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_ne
     let mut child = Command::new("/bin/sh").args(["-c", "read line; exec cat"]).stdin(Stdio::piped()).spawn().unwrap();
     let process = PinnedProcess::from_pid(child.id(), reader.support()).unwrap();
     let reading = reader.read(&process, reader.executable_of(&process)).unwrap();
-    let facts = reader.facts(&PeerFacts::unknown(FactSource::Procfs), Some(&process), &reading);
+    let (facts, _) = reader.facts(&PeerFacts::unknown(FactSource::Procfs), Some(&process), &reading);
     let identity = PeerIdentity::new(&reader, facts, Some((Arc::new(process), reading)));
     let wait = |millis| tokio::time::advance(Duration::from_millis(millis));
     assert_eq!(identity.compare(ExecutableAge::Current), PeerChange::Same);
