@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
-use keyward_http::server::Peer;
+use keyward_http::server::{CallerGroup, ConnectionCaller, Peer};
 use keyward_machine::clock::ClockReading;
 
 /// Rate of logins allowed to one source.
@@ -33,16 +33,24 @@ enum LoginSource {
     User(u32),
     /// An IPv4 address, or the /64 of an IPv6 one: a host usually has a whole /64.
     Address(IpAddr),
+    /// Local processes of which the kernel does not tell the user. Each may have any address of loopback.
+    Loopback,
 }
 
 impl LoginSource {
+    /// Asks the kernel for the user of a local connection over TCP.
     fn from_peer(peer: &Peer) -> Self {
-        match peer {
-            Peer::Unix { uid, .. } => Self::User(*uid),
-            Peer::Tcp { address, .. } => Self::Address(match address.ip().to_canonical() {
-                IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-                address @ IpAddr::V4(_) => address,
-            }),
+        Self::from_group(ConnectionCaller::new(*peer).group())
+    }
+
+    fn from_group(group: CallerGroup) -> Self {
+        match group {
+            CallerGroup::User(uid) => Self::User(uid),
+            CallerGroup::Address(address) => match address.to_canonical() {
+                address if address.is_loopback() => Self::Loopback,
+                IpAddr::V6(address) => Self::Address(IpAddr::V6((u128::from(address) >> 64 << 64).into())),
+                address @ IpAddr::V4(_) => Self::Address(address),
+            },
         }
     }
 }
@@ -132,6 +140,31 @@ mod tests {
         check(user(1000), true);
         check(user(1000), false);
         check(user(1001), true);
+        // No process has these sockets.
+        check(tcp("127.0.0.1:1"), true);
+        check(tcp("127.1.2.3:1"), false);
+        check(tcp("[::1]:1"), false);
+        check(tcp("[::ffff:127.0.0.2]:1"), false);
+    }
+
+    #[tokio::test]
+    async fn a_local_user_has_one_limit_over_unix_sockets_and_all_its_addresses() {
+        let limiter = LoginRateLimiter::new(LoginLimit { burst: 4, per_second: 1 });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let local = listener.local_addr().unwrap();
+        let mut connections = Vec::new();
+        for last in 1..=4 {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+            connections.push(socket.connect(local).await.unwrap());
+            let (accepted, address) = listener.accept().await.unwrap();
+            assert_eq!(limiter.admit(&Peer::Tcp { address, local }, at(0)), Ok(()), "{address}");
+            connections.push(accepted);
+        }
+        let own = rustix::process::geteuid().as_raw();
+        assert!(limiter.admit(&user(own), at(0)).is_err(), "the same user by another way");
+        assert!(limiter.admit(&user(own + 1), at(0)).is_ok());
+        assert!(limiter.admit(&tcp("127.0.0.1:1"), at(0)).is_ok());
     }
 
     #[test]
