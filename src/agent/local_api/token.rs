@@ -8,6 +8,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use keyward_credentials::credential_watch::{Availability, CredentialState};
 use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::audit::AuditedRequest;
 use keyward_telemetry::time_format::format_rfc3339;
 use parking_lot::RwLock;
@@ -27,7 +28,7 @@ pub(super) struct TokenReader {
     cached: RwLock<Option<CachedResponse>>,
 }
 
-/// A serialised token, with the token itself: comparing addresses shows whether it is current.
+/// A serialised token in protected memory, with the token itself: comparing addresses shows whether it is current.
 struct CachedResponse {
     token: Arc<Token>,
     body: Bytes,
@@ -186,7 +187,16 @@ fn serialize(session: &str, token: &Token) -> Bytes {
     let mut body = Zeroizing::new(Vec::with_capacity(16 * 1024));
     // Cannot fail: writing to a vector does not, and the map keys are strings.
     let _ = serde_json::to_writer(&mut *body, &wire);
-    Bytes::from_owner(body)
+    Bytes::from_owner(ProtectedBody(SecretString::from(std::str::from_utf8(&body).unwrap_or_default())))
+}
+
+/// Body of a response, which is kept for as long as its token is current, or until the next request after that.
+struct ProtectedBody(SecretString);
+
+impl AsRef<[u8]> for ProtectedBody {
+    fn as_ref(&self) -> &[u8] {
+        self.0.expose_secret().as_bytes()
+    }
 }
 
 /// A session that a listener serves, or the caller token that replaces the session's token.

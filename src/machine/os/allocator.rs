@@ -4,14 +4,14 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use mimalloc::MiMalloc;
 
-/// mimalloc that zeroes freed blocks of up to 16 KiB. Libraries parse requests in buffers of their own, and free them with the
+/// mimalloc that zeroes freed blocks of up to 64 KiB. Libraries parse requests in buffers of their own, and free them with the
 /// caller's key or token in them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ZeroingAllocator;
 
-/// Largest block that is zeroed, in bytes: twice hyper's first read buffer. Larger blocks carry bodies, whose owners zero them
-/// where they hold secrets.
-const ZEROED: usize = 16 << 10;
+/// Largest block that is zeroed, in bytes: hyper's read buffer for a head, which may be longer than the 16 KiB that are served.
+/// Larger blocks carry bodies, whose owners zero them where they hold secrets.
+const ZEROED: usize = 64 << 10;
 
 // SAFETY: every call is passed on to mimalloc with the caller's arguments. `dealloc` writes only to the block that the caller
 // gives up. `realloc` of a small block allocates, copies and frees.

@@ -110,6 +110,8 @@ fn t26_no_copy_of_a_token_is_left_outside_its_memory_after_requests_that_carried
             return;
         }
         let socket = agent.path("vault.sock");
+        let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
+        assert!(status == 200 && body.contains(&token), "{status}");
         let pad = "x".repeat(300);
         for round in 0..40 {
             let (status, body) = ask(&socket, "GET", "/v1/secret/data/nowhere").unwrap();
@@ -174,6 +176,27 @@ fn t26_no_copy_of_local_keys_and_seal_keys_is_left_outside_their_memory_also_of_
                 let mut response = String::new();
                 stream.read_to_string(&mut response).unwrap();
                 assert!(response.starts_with("HTTP/1.1 200") || response.starts_with("HTTP/1.1 404"), "{response}");
+            }
+            for (length, expected) in [(12_000, "200"), (20_000, "431"), (40_000, "431")] {
+                let mut stream = TcpStream::connect("127.0.0.1:8200").unwrap();
+                let head = format!("Host: localhost\r\nX-Vault-Request: true\r\nX-Keyward-Key: {local}");
+                let pad = "x".repeat(length);
+                // In pieces: the buffer grows with each.
+                let head =
+                    format!("GET /agent/v1/token HTTP/1.1\r\n{head}\r\nX-Pad: {pad}\r\nConnection: close\r\n\r\n");
+                for piece in head.as_bytes().chunks(9_000) {
+                    std::thread::sleep(Duration::from_millis(20));
+                    if stream.write_all(piece).is_err() {
+                        break;
+                    }
+                }
+                let mut response = Vec::new();
+                let _ = stream.read_to_end(&mut response);
+                let response = String::from_utf8_lossy(&response);
+                assert!(
+                    response.starts_with(&format!("HTTP/1.1 {expected}")) || response.is_empty(),
+                    "{length}: {response}"
+                );
             }
             eventually(Duration::from_mins(1), || {
                 let left = |key: &String| copies(agent.binary.id(), key).unwrap();
