@@ -84,7 +84,7 @@ fn a_denied_name_is_denied_in_any_case_and_an_allowed_one_is_allowed_as_written(
         ("sys/policies/acl/Admin", "PUT sys/policies/acl/admin"),
         ("sys/policies/acl/admin*", "GET sys/policies/acl/ADMIN-2"),
         ("sys/policies/acl/kube", "PUT sys/policies/acl/%E2%84%AAUBE"),
-        ("auth/userpass/users/root/*", "POST auth/userpass/users/ROOT/password"),
+        ("auth/userpass/users/boss/*", "POST auth/userpass/users/BOSS/password"),
         ("auth/approle/role/web/secret-id", "POST team/auth/approle/role/Web/secret-id"),
         ("auth/+/role/web", "POST auth/approle/role/WEB"),
         ("acl/token/6a1253d2-1785-24fd-91c2-f8e78c745511", "GET acl/token/6A1253D2-1785-24FD-91C2-F8E78C745511"),
