@@ -46,8 +46,8 @@ impl LoginSource {
     fn from_group(group: CallerGroup) -> Self {
         match group {
             CallerGroup::User(uid) => Self::User(uid),
+            CallerGroup::Address(address) if address.to_canonical().is_loopback() => Self::Loopback,
             CallerGroup::Address(address) => match address.to_canonical() {
-                address if address.is_loopback() => Self::Loopback,
                 IpAddr::V6(address) => Self::Address(IpAddr::V6((u128::from(address) >> 64 << 64).into())),
                 address @ IpAddr::V4(_) => Self::Address(address),
             },

@@ -18,13 +18,13 @@ pub(super) struct InlineLogin<'a> {
 impl<'a> InlineLogin<'a> {
     /// Reads the login; `None` if it has no path, or if programs may differ in how they read it.
     pub(super) fn parse(headers: &'a HeaderMap) -> Option<Self> {
-        let path = single(headers, "x-vault-inline-auth-path")??.to_str().ok()?;
-        let operation = match single(headers, "x-vault-inline-auth-operation")?.map(HeaderValue::as_bytes) {
+        let path = single(headers, "x-vault-inline-auth-path").ok()??.to_str().ok()?;
+        let operation = match single(headers, "x-vault-inline-auth-operation").ok()?.map(HeaderValue::as_bytes) {
             None | Some(b"update" | b"create") => Operation::POST,
             Some(b"read") => Operation::GET,
             Some(_) => return None,
         };
-        let named = single(headers, "x-vault-inline-auth-namespace")?;
+        let named = single(headers, "x-vault-inline-auth-namespace").ok()?;
         let namespace = named.map(|value| namespace::parse(value.as_bytes())).transpose().ok()?;
         // The server takes the path as it is written.
         if path.contains('%') {
@@ -35,11 +35,14 @@ impl<'a> InlineLogin<'a> {
     }
 }
 
-/// Returns the value of a header; `None` if it is repeated.
-fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<Option<&'a HeaderValue>> {
+/// A header that may stand once is repeated.
+struct RepeatedHeader;
+
+/// Returns the only value of a header.
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, RepeatedHeader> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
-    values.next().is_none().then_some(first)
+    if values.next().is_some() { Err(RepeatedHeader) } else { Ok(first) }
 }
 
 #[cfg(test)]

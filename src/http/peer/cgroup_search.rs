@@ -101,17 +101,17 @@ mod tests {
             let searches = Arc::new(CgroupSearches::new(tree));
             let (release, blocked) = std::sync::mpsc::channel::<()>();
             let blocker = tokio::task::spawn_blocking(move || blocked.recv());
-            let find = |uid| {
+            let mut waiting = tokio::task::JoinSet::new();
+            for at in 0..10 {
                 let searches = Arc::clone(&searches);
-                tokio::spawn(async move { searches.find(id, Some(uid)).await })
-            };
-            let waiting: Vec<_> = (0..10).map(|at| find(at % 2)).collect();
+                waiting.spawn(async move { searches.find(id, Some(at % 2)).await });
+            }
             // The only thread for searches is busy: were one done here, it would have ended.
             tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(waiting.iter().all(|search| !search.is_finished()));
+            assert!(waiting.try_join_next().is_none());
             release.send(()).unwrap();
-            for search in waiting {
-                assert_eq!(search.await.unwrap().as_deref(), Some("/a.slice/b.service"));
+            while let Some(path) = waiting.join_next().await {
+                assert_eq!(path.unwrap().as_deref(), Some("/a.slice/b.service"));
             }
             blocker.await.unwrap().unwrap();
         });

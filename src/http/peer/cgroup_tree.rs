@@ -17,8 +17,17 @@ use super::procfs;
 pub(super) struct CgroupTree {
     /// Mount point; `None` if this process sees no cgroups of version 2.
     mount: Option<PathBuf>,
-    /// Results of lookups, with the user of the process for which each was made.
-    found: Mutex<HashMap<u64, (Option<Arc<str>>, Option<u32>)>>,
+    /// Results of lookups, by id.
+    found: Mutex<HashMap<u64, FoundCgroup>>,
+}
+
+/// Result of a lookup.
+#[derive(Debug)]
+struct FoundCgroup {
+    /// Path; `None` for an id that is not in the tree.
+    path: Option<Arc<str>>,
+    /// User of the process for which the lookup was made.
+    uid: Option<u32>,
 }
 
 /// Result of a lookup that blocks for a few system calls at most.
@@ -45,8 +54,8 @@ impl CgroupTree {
     /// is its user.
     pub(super) fn lookup(&self, id: u64, pid: Option<u32>, uid: Option<u32>) -> CgroupLookup {
         let Some(mount) = self.mount.as_deref() else { return CgroupLookup::Known(None) };
-        if let Some((path, _)) = self.found.lock().get(&id) {
-            return CgroupLookup::Known(path.clone());
+        if let Some(cgroup) = self.found.lock().get(&id) {
+            return CgroupLookup::Known(cgroup.path.clone());
         }
         // `/proc` may be hidden, or the process may have moved; the inode proves the path either way.
         let proc_path = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
@@ -67,19 +76,19 @@ impl CgroupTree {
         if found.len() >= MAX_CACHED {
             forget_one_user(&mut found);
         }
-        found.insert(id, (path.clone(), uid));
+        found.insert(id, FoundCgroup { path: path.clone(), uid });
         path
     }
 }
 
 /// Forgets the results of the user with the most of them, so that nobody makes others' cgroups be searched for again.
-fn forget_one_user(found: &mut HashMap<u64, (Option<Arc<str>>, Option<u32>)>) {
+fn forget_one_user(found: &mut HashMap<u64, FoundCgroup>) {
     let mut counts: HashMap<Option<u32>, usize> = HashMap::new();
-    for (_, uid) in found.values() {
-        *counts.entry(*uid).or_default() += 1;
+    for cgroup in found.values() {
+        *counts.entry(cgroup.uid).or_default() += 1;
     }
     if let Some((most, _)) = counts.into_iter().max_by_key(|(_, count)| *count) {
-        found.retain(|_, (_, uid)| *uid != most);
+        found.retain(|_, cgroup| cgroup.uid != most);
     }
 }
 
