@@ -1,6 +1,7 @@
 //! Files and output of `keyward dev`: the agent's configuration, and commands to try.
 
 use keyward_emulators::cloud::{Cloud, CloudIdentities};
+use keyward_http::peer::KernelSupport;
 
 use super::{DevEndpoints, INSTANCE_RESOURCE, WORKLOAD_RESOURCE, discovery};
 
@@ -200,9 +201,19 @@ In another terminal:
   keyward dev heal
 
 {dir}/guide.txt has more to try: curl, templates, Terraform. Ctrl-C stops it.
-",
+{warning}",
+        warning = if tells_tcp_owners() { "" } else { OPEN_METADATA },
     )
 }
+
+fn tells_tcp_owners() -> bool {
+    KernelSupport::probe().features().contains(&("tcp_owners", true))
+}
+
+/// Printed where the kernel does not tell whose a TCP connection is.
+const OPEN_METADATA: &str = "
+Warning: every user of this machine can get the emulated machine's tokens. The kernel does not tell whose a connection is.
+";
 
 /// All that can be tried, in lines that can be pasted into a shell.
 pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {

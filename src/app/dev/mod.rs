@@ -145,6 +145,7 @@ impl Dev {
         let mut emulated = TaskGroup::new(CancellationToken::new());
         let mut cloud = cloud::CloudOptions::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.faults) = (ports.get(0), ports.get(1), Some(ports.get(2)));
+        cloud.own_user_only = true;
         let cloud = Cloud::start(cloud, &mut emulated).context("cannot start the emulated cloud")?;
         let faults_key = dir.join("faults.key");
         write_private(&faults_key, cloud.faults_key())?;

@@ -16,6 +16,7 @@ mod folder;
 mod keys;
 mod metadata;
 mod identities;
+mod own_user;
 mod serve;
 mod tokens;
 
@@ -62,6 +63,9 @@ pub struct CloudOptions {
     pub(crate) federated_life: Duration,
     /// Clock that tokens are dated by.
     pub clock: Clock,
+    /// The metadata service serves only root and the user of this process, where the kernel tells whose a connection is. A real one
+    /// serves every process of its machine.
+    pub own_user_only: bool,
 }
 
 impl CloudOptions {
@@ -77,6 +81,7 @@ impl CloudOptions {
             token_life: Duration::from_hours(24),
             federated_life: Duration::from_hours(1),
             clock: Clock::System,
+            own_user_only: false,
         }
     }
 }
@@ -151,8 +156,11 @@ impl Cloud {
             .with_state(state.clone());
         let secure = authority::routes().with_state(state.clone());
         let stop = tasks.stop_token();
-        let metadata = EmulatedListener { listener: metadata, port: metadata_port, router: plain, tls: None };
-        let authority = EmulatedListener { listener: authority, port: authority_port, router: secure, tls: Some(tls) };
+        let (plain, peer_reader) = if options.own_user_only { own_user::restrict(plain) } else { (plain, None) };
+        let (listener, port) = (metadata, metadata_port);
+        let metadata = EmulatedListener { listener, port, router: plain, tls: None, peer_reader };
+        let (listener, port) = (authority, authority_port);
+        let authority = EmulatedListener { listener, port, router: secure, tls: Some(tls), peer_reader: None };
         tasks.start("emulated metadata service", metadata.serve(state.faults.clone(), stop.clone()));
         tasks.start("emulated authority", authority.serve(state.faults.clone(), stop.clone()));
         let mut faults_url = None;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, SERVER};
+use keyward_http::peer::PeerReader;
 use keyward_http::server::{Listener, ListenerLimits};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,8 @@ pub(super) struct EmulatedListener {
     pub(super) port: ReservedPort,
     pub(super) router: axum::Router,
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+    /// Reads whose connections are.
+    pub(super) peer_reader: Option<Arc<PeerReader>>,
 }
 
 impl EmulatedListener {
@@ -40,8 +43,12 @@ impl EmulatedListener {
                 faults.set_closed(false);
                 bound
             };
-            let limits =
-                ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
+            let limits = ListenerLimits {
+                tls: self.tls.clone().map(Into::into),
+                drain: DRAIN,
+                peer_reader: self.peer_reader.clone(),
+                ..ListenerLimits::default()
+            };
             let serving = listening.serve(axum_service(with_server_header(self.router.clone())), limits, open.clone());
             let closing = async {
                 // Fails only after all fault injectors were dropped; then nothing can close the listener.

@@ -10,6 +10,8 @@ use keyward_machine::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use crate::harness::cloud::options_with_shared_keys;
+use crate::harness::not_run::is_root;
+use crate::harness::python_script::PythonScript;
 
 const ARM: &str = "https://management.azure.com/";
 
@@ -49,6 +51,38 @@ async fn verified(cloud: &Cloud, token: &str, audience: &str) -> Value {
     rules.set_audience(&[audience]);
     rules.set_issuer(&[cloud.issuer()]);
     jsonwebtoken::decode(token, &DecodingKey::from_jwk(key).unwrap(), &rules).unwrap().claims
+}
+
+/// Takes another user's place, and asks for a token of the machine.
+const ANOTHER_USER: &str = r#"
+import os, sys, urllib.request
+# Its files may be out of the other user's reach.
+"x".encode("idna")
+os.setgid(65534); os.setuid(65534)
+request = urllib.request.Request(sys.argv[1], headers={"metadata": "true"})
+try:
+    answer = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request)
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status, answer.read().decode(), flush=True)
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metadata_service_of_one_user_refuses_others() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (own_user_only, expected) in [(true, "403 "), (false, "200 ")] {
+        let (cloud, _tasks) = start(folder.path(), |options| options.own_user_only = own_user_only);
+        assert_eq!(machine_token(&cloud, &format!("&resource={ARM}")).await.0, 200);
+        let url =
+            format!("{}metadata/identity/oauth2/token?api-version=2018-02-01&resource={ARM}", cloud.metadata_url());
+        let answer = tokio::task::spawn_blocking(move || PythonScript::start(ANOTHER_USER, Path::new(&url)).line());
+        let answer = answer.await.unwrap();
+        assert!(answer.starts_with(expected), "{answer}");
+        assert_eq!(answer.contains("not user 65534"), own_user_only, "{answer}");
+    }
 }
 
 #[tokio::test]
