@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 use url::Url;
 
+use super::socket_peer::check_socket_peer;
 use super::{ConfigFiles, Exit, print_error, print_error_with_code, print_warning};
 
 /// Flags that lead to the running agent.
@@ -85,6 +86,7 @@ impl AgentClient {
             }
             None => find(&outcome, required)?,
         };
+        check_socket_peer(&address, &environment)?;
         let key = match listener {
             Some(listener) => key(listener, &outcome)?,
             None => None,
@@ -293,6 +295,7 @@ impl ProxyEndpoint {
             print_error_with_code(ErrorCode::NoListener, &line);
             return Err(Exit::Failed);
         };
+        check_socket_peer(&address, &Environment::current())?;
         Ok(Self { address, key: key(listener, outcome)? })
     }
 }

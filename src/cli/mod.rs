@@ -7,6 +7,7 @@ mod suggestions;
 
 // 1: shared by commands
 mod deadline;
+mod socket_peer;
 mod agent_client;
 mod output;
 mod setup_files;

@@ -305,6 +305,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
         reader.missing("listen", "the address to listen on, such as \"tcp://127.0.0.1:8800\", or a list");
     }
     let mut endpoints = Vec::new();
+    let mut sockets = Vec::new();
     for text in reader.one_or_more("listen") {
         let read = reader.parse(&text, endpoint);
         let Some(endpoint) = or_placeholder(&text, read, || Some(Endpoint::Activated("gateway".to_owned()))) else {
@@ -316,7 +317,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
                 let advice = "use 127.0.0.1 or [::1]: only local callers are allowed";
                 reader.scope.diagnostics.error(text.at, &text.key, message, advice);
             }
-            Endpoint::Unix(socket) => reader.check_parent_folder(&text, &socket.path),
+            Endpoint::Unix(socket) => sockets.push((text.clone(), socket.path.clone())),
             _ => {}
         }
         if endpoints.contains(&endpoint) {
@@ -326,7 +327,10 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
         }
     }
     let unix = endpoints.iter().find(|endpoint| matches!(endpoint, Endpoint::Unix(_))).cloned();
-    let first = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
+    let (first, shared_folder) = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
+    for (text, path) in &sockets {
+        reader.check_socket_folder(text, path, shared_folder);
+    }
     if let Some(first @ Endpoint::Unix(_)) = &first {
         for endpoint in endpoints.iter_mut().filter(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
             if let (Endpoint::Unix(socket), Endpoint::Unix(first)) = (endpoint, first) {

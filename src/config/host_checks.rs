@@ -102,6 +102,15 @@ impl Reader<'_> {
         self.scope.diagnostics.optional_on_host(text.at, &text.key, message, advice);
     }
 
+    /// Reports the path of a socket to create: as a file's, and where others could put a socket of their own in its place,
+    /// to which callers would send keys and from which they would take tokens.
+    pub(super) fn check_socket_folder(&self, text: &Text, path: &Path, shared_folder: bool) {
+        self.check_parent_folder(text, path);
+        if !shared_folder {
+            self.check_folder_not_shared(text, path);
+        }
+    }
+
     /// Reports an output folder that users other than root and the agent's user own or may write: they could replace the
     /// file.
     pub(super) fn check_folder_not_shared(&self, text: &Text, path: &Path) {
@@ -116,7 +125,7 @@ impl Reader<'_> {
         if let Some((message, mut advice)) = permission_issue("its folder", &path_text, &metadata, acl.as_deref(), user)
         {
             // Other files have no such key.
-            if text.key.starts_with("sink.") {
+            if ["sink.", "listener."].iter().any(|start| text.key.starts_with(start)) || text.key == "gateway.listen" {
                 advice.push_str(", or set shared_folder = true if everyone who can write there may replace the file");
             }
             self.scope.diagnostics.missing_on_host(text.at, &text.key, (ErrorCode::UnsafePermissions, message), advice);

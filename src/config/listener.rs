@@ -156,9 +156,9 @@ fn read_address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Locat
     let unknown = text.as_ref().is_some_and(|text| text.unknown);
     let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
     let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.to_owned()))) } else { endpoint };
-    let endpoint = socket_owner(reader, endpoint);
+    let (endpoint, shared_folder) = socket_owner(reader, endpoint);
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
-        reader.check_parent_folder(text, &socket.path);
+        reader.check_socket_folder(text, &socket.path, shared_folder);
     }
     (endpoint, at)
 }
@@ -265,20 +265,21 @@ fn read_sessions(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Puts mode, owner and group on a unix socket; elsewhere they are errors.
-pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) -> Option<Endpoint> {
-    match endpoint {
+/// Puts mode, owner and group on a unix socket, and returns true if others may write its folder. Elsewhere the keys are
+/// errors.
+pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) -> (Option<Endpoint>, bool) {
+    let endpoint = match endpoint {
         Some(Endpoint::Tcp(_)) => {
-            for key in ["mode", "owner", "group"] {
+            for key in SOCKET_KEYS {
                 reject_key(reader, key, "not allowed for a TCP address");
             }
-            endpoint
+            return (endpoint, false);
         }
         Some(Endpoint::Activated(_)) => {
-            for key in ["mode", "owner", "group"] {
+            for key in SOCKET_KEYS {
                 reject_key(reader, key, "not allowed for a socket that systemd opens: set it in the socket unit");
             }
-            endpoint
+            return (endpoint, false);
         }
         other => {
             let mode = reader.mode("mode", DEFAULT_SOCKET_MODE);
@@ -289,8 +290,12 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
                 other => other,
             }
         }
-    }
+    };
+    (endpoint, reader.flag("shared_folder", false))
 }
+
+/// Keys of a unix socket's file.
+const SOCKET_KEYS: [&str; 4] = ["mode", "owner", "group", "shared_folder"];
 
 fn reject_keys(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
     for key in keys {

@@ -17,6 +17,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::cli::agent_client::AgentError;
+use crate::cli::socket_peer::check_socket_peer;
 use crate::cli::{ConfigFiles, Exit, print_error, print_error_with_code};
 
 /// Flags that lead to the running gateway: a configuration, or an address and a token file.
@@ -90,6 +91,7 @@ impl GatewayAddress {
             );
             return Err(Exit::Failed);
         };
+        check_socket_peer(&address, &Environment::current())?;
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
         let platform = gateway.terraform_config_file.filter(|file| file.token_kind == ClientTokenKind::PlatformToken);
         let (token_file, clients_call) = match platform {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::not_run::is_root;
 use crate::harness::ports;
+use crate::harness::python_script::PythonScript;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -159,6 +160,47 @@ fn commands_reach_a_healthy_agent_despite_a_broken_configuration() {
     check(&address, &[("KEYWARD_ADDR", "unix:///nowhere")], 0, "");
     check("healthcheck --live", &[("KEYWARD_ADDR", "here")], 1, "KEYWARD_ADDR is \"here\": write unix:///PATH");
     check("healthcheck --live", &[], 7, "/run/keyward/api.sock");
+}
+
+/// Takes another user's place, listens on a socket, and answers with a token.
+const IMPOSTOR: &str = r#"
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1]); listener.listen(8)
+print("listens", flush=True)
+while True:
+    connection, _ = listener.accept()
+    if connection.recv(65536):
+        body = b'{"token":"of-the-impostor","session":"main"}'
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+        connection.sendall(head + body)
+    connection.close()
+"#;
+
+#[test]
+fn the_token_of_another_users_process_that_listens_on_the_socket_is_not_printed() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder("[listener.unix]\naddress = \"unix://FOLDER/shared/api.sock\"\n");
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    for (path, mode) in [(folder.path(), 0o755), (&shared, 0o1777)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut impostor = PythonScript::start(IMPOSTOR, &shared.join("api.sock"));
+    assert_eq!(impostor.line(), "listens");
+    for words in ["token", "token --address FOLDER/shared/api.sock", "status"] {
+        let (code, error, _) = command(folder.path(), words);
+        assert_eq!(code, 6, "{words}: {error}");
+        assert!(error.contains("listens on the socket") && error.contains("KEYWARD_AGENT_USER="), "{words}: {error}");
+    }
+    let config = folder.path().join("keyward.toml").display().to_string();
+    let (code, output, error) = run(&["token", "--config", &config], &[("KEYWARD_AGENT_USER", "65534")]);
+    assert_eq!((code, output.as_str()), (0, "of-the-impostor\n"), "the user is named: {error}");
+    let (code, _, error) = run(&["token", "--config", &config], &[("KEYWARD_AGENT_USER", "no-such-user")]);
+    assert!(code == 6 && error.contains("no such user on this machine"), "{error}");
 }
 
 #[test]

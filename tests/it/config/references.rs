@@ -90,9 +90,9 @@ fn something_missing_on_this_machine_is_a_note_in_check_and_an_error_in_run() {
             ),
         ),
         (
-            "[listener.a]\naddress = \"unix:///tmp/api.sock\"\ngroup = \"no-such-group\"\n",
+            "[listener.a]\naddress = \"unix:///tmp/api.sock\"\nshared_folder = true\ngroup = \"no-such-group\"\n",
             concat!(
-                "a.toml:3:9: listener.a.group: this machine has no group \"no-such-group\"; ",
+                "a.toml:4:9: listener.a.group: this machine has no group \"no-such-group\"; ",
                 "create the group, or write its id"
             ),
         ),

@@ -186,6 +186,40 @@ fn a_sink_folder_writable_by_others_is_a_note_in_check_and_an_error_in_run() {
 }
 
 #[test]
+fn the_folder_of_a_listeners_socket_is_checked_as_a_sinks() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (file, inner) = (folder.path().join("a.toml"), folder.path().join("out"));
+    std::fs::create_dir(&inner).unwrap();
+    let environment = Environment::current();
+    let found = |mode: u32, section: &str, purpose| {
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
+        let text = format!("{BASE}{}", section.replace("SOCKET", &format!("unix://{}/a.sock", inner.display())));
+        let outcome = load_text(&file, &text, &environment, purpose);
+        let of_folder = |all: &[keyward_config::Diagnostic]| {
+            let all = all.iter().filter(|one| one.message.contains("its folder can be written by everybody"));
+            all.map(|one| format!("{} {}", one.key, one.advice)).collect::<Vec<_>>()
+        };
+        (of_folder(&outcome.errors), of_folder(&outcome.notes).len())
+    };
+    let listener = "[listener.a]\naddress = \"SOCKET\"\n";
+    for mode in [0o777, 0o1777] {
+        let (errors, notes) = found(mode, listener, Purpose::Run);
+        assert!(errors.len() == 1 && notes == 0, "{errors:?}");
+        assert!(
+            errors[0].starts_with("listener.a.address ") && errors[0].contains("shared_folder = true"),
+            "{errors:?}"
+        );
+        assert_eq!(found(mode, listener, Purpose::Check), (vec![], 1));
+        assert_eq!(found(mode, &format!("{listener}shared_folder = true\n"), Purpose::Run), (vec![], 0));
+    }
+    assert_eq!(found(0o755, listener, Purpose::Run), (vec![], 0));
+    let (errors, _) =
+        found(0o755, "[listener.a]\naddress = \"tcp://127.0.0.1:1\"\nshared_folder = true\n", Purpose::Run);
+    assert!(errors.is_empty(), "it is another error");
+}
+
+#[test]
 fn a_folder_with_an_access_control_list_is_checked_by_the_entries_of_the_list() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
