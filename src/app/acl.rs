@@ -82,6 +82,7 @@ impl BuiltAclServer {
                 drain,
                 tls,
                 listener_metrics: Some(self.listener_metrics.clone()),
+                refused_heads: Some(audit::refused_heads(&self.shared, "acl", "acl")),
                 ..ListenerLimits::default()
             };
             let answering = audit::acl(&self.shared, "acl").wrap(self.service.handler(socket.tcp_address()));

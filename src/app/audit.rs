@@ -11,7 +11,8 @@ use keyward_acl as acl;
 use keyward_agent::local_api;
 #[cfg(feature = "gateway")]
 use keyward_gateway as gateway;
-use keyward_http::audited::AuditedService;
+use keyward_http::audited::{AuditedService, record_refused_heads};
+use keyward_http::server::RefusedHeads;
 use keyward_telemetry::audit::{AuditOptions, RunningDevice};
 
 use super::session::Shared;
@@ -67,6 +68,11 @@ impl RunningAudit {
             device.finish().await;
         }
     }
+}
+
+/// Records the requests of a listener that the HTTP server itself refuses.
+pub(super) fn refused_heads(shared: &Shared, part: &'static str, listener: &str) -> RefusedHeads {
+    record_refused_heads(shared.auditor.clone(), part, Arc::from(listener))
 }
 
 /// Records the requests of a local API.

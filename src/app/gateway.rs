@@ -217,6 +217,7 @@ impl BuiltGateway {
                 drain,
                 replaced_until: Some(close_idle.clone()),
                 listener_metrics: Some(self.listener_metrics.clone()),
+                refused_heads: Some(audit::refused_heads(&self.shared, "gateway", "gateway")),
                 ..ListenerLimits::default()
             };
             let service = self.gateway.service(socket.tcp_address(), self.listener_metrics.clone());

@@ -265,6 +265,7 @@ impl BoundListener {
             drain,
             listener_metrics: Some(listener_metrics.clone()),
             peer_reader,
+            refused_heads: Some(audit::refused_heads(&shared, "agent", &options.name)),
             ..ListenerLimits::default()
         };
         health.set_ready();

@@ -9,7 +9,7 @@ use keyward_telemetry::audit::{
 };
 use tokio::time::Instant;
 
-use super::server::{Peer, ResponseFuture};
+use super::server::{Peer, RefusedHeads, ResponseFuture};
 
 /// Records the requests of one listener in the audit.
 pub struct AuditedService<B> {
@@ -115,6 +115,28 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
             }
         })
     }
+}
+
+/// Records the requests of one listener whose heads the HTTP server refuses, so that no service sees them. Their method and
+/// path are unknown.
+pub fn record_refused_heads(auditor: Auditor, part: &'static str, listener: Arc<str>) -> RefusedHeads {
+    RefusedHeads::new(move |peer, status, reason| {
+        if !auditor.is_on() {
+            return;
+        }
+        let request = AuditedRequest::new(RequestFacts {
+            id: auditor.next_id(),
+            part,
+            listener: Arc::clone(&listener).into(),
+            route: "other",
+            method: String::new(),
+            path: redact_path(""),
+            caller: peer.into(),
+        });
+        request.refuse(reason);
+        let state = RequestState { note: request.current_note(), status: Some(status), latency: None, aborted: false };
+        auditor.record_refusal(AuditRecord { kind: RecordKind::Response, request, state });
+    })
 }
 
 /// Record of a response that is still to come. Dropped before that, it records that the request was aborted.

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use keyward_machine::secret;
-use keyward_telemetry::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
+use keyward_telemetry::audit::{
+    AuditFiles, AuditKey, DisplayedRecord, LinePosition, Verifier, is_cut_line, list_files, read_lines,
+};
 
 use super::output::strip_control_chars;
-use super::{Exit, Format, print_line};
+use super::{Exit, Format, print_error, print_line};
 
 /// Verify, show and follow audits.
 #[derive(Debug, Subcommand)]
@@ -70,24 +72,59 @@ impl Audit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         match self {
             Self::Verify(verify) => verify.run(),
-            Self::Show { records } => {
-                let filter = records.filter()?;
-                let mut record_count = 0_u64;
-                let mut other_count = 0_u64;
-                for file in files(&records.file) {
-                    read(&file, |line| {
-                        let is_record = filter.show(line);
-                        record_count += u64::from(is_record);
-                        other_count += u64::from(!is_record && !line.is_empty());
-                    })?;
-                }
-                let is_audit = record_count > 0 || other_count == 0;
-                anyhow::ensure!(is_audit, "{} holds no record of an audit", records.file.display());
-                Ok(Exit::Ok)
-            }
+            Self::Show { records } => show(&records),
             Self::Follow { records } => follow::follow(&records.file, &records.filter()?),
         }
     }
+}
+
+/// Shows the records of all files. Fails where a file is missing, or a line is neither a record nor the beginning of one; with
+/// the key also where the chain was changed.
+fn show(records: &Records) -> anyhow::Result<Exit> {
+    let filter = records.filter()?;
+    let key = records.key_file.as_deref().map(read_key).transpose()?;
+    let mut verifier = key.as_ref().map(|key| Verifier::new(key, Vec::new()));
+    let found = files(&records.file);
+    let (mut record_count, mut other_count, mut forged) = (0_u64, 0_u64, Vec::new());
+    for file in &found.files {
+        let mut position = LinePosition { file: file.display().to_string().into(), line: 0 };
+        read(file, |line| {
+            position.line += 1;
+            let is_record = filter.show(line);
+            record_count += u64::from(is_record);
+            if !is_record && !line.is_empty() {
+                other_count += 1;
+                if !is_cut_line(line) && forged.len() < MAX_FORGED {
+                    forged.push(position.clone());
+                }
+            }
+            if let Some(verifier) = &mut verifier {
+                verifier.verify_line(&position, line);
+            }
+        })?;
+    }
+    let is_audit = record_count > 0 || other_count == 0;
+    anyhow::ensure!(is_audit, "{} holds no record of an audit", records.file.display());
+    let is_complete = !report_missing(&found);
+    for position in &forged {
+        print_error(&format!("{position}: the line is not a record, and no part of one: it was inserted or changed"));
+    }
+    let is_changed = verifier.is_some_and(|verifier| !verifier.finish().is_intact());
+    if is_changed {
+        print_error("records were changed, removed or inserted; keyward audit verify shows where");
+    }
+    Ok(if forged.is_empty() && is_complete && !is_changed { Exit::Ok } else { Exit::Failed })
+}
+
+/// Places of lines that are printed one by one.
+const MAX_FORGED: usize = 20;
+
+/// Prints an error for each missing file; returns true if there is one.
+fn report_missing(found: &AuditFiles) -> bool {
+    for path in &found.missing {
+        print_error(&format!("{}: the file is missing, although an older one is there", path.display()));
+    }
+    !found.missing.is_empty()
 }
 
 impl Records {
@@ -132,8 +169,11 @@ impl Filter<'_> {
 }
 
 /// The files to read; `-` is standard input.
-fn files(path: &Path) -> Vec<PathBuf> {
-    if path == Path::new("-") { vec![path.to_owned()] } else { list_files(path) }
+fn files(path: &Path) -> AuditFiles {
+    if path == Path::new("-") {
+        return AuditFiles { files: vec![path.to_owned()], missing: Vec::new() };
+    }
+    list_files(path)
 }
 
 /// Reads the lines of a file, or of standard input.

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use keyward_telemetry::audit::{Checkpoint, LinePosition, Verifier, VerifyReport};
+use keyward_telemetry::audit::{AuditFiles, Checkpoint, LinePosition, Verifier, VerifyReport};
 use keyward_telemetry::wording::format_count;
 use serde_json::json;
 
-use super::{files, read, read_key};
+use super::{files, read, read_key, report_missing};
 use crate::cli::{Exit, Format, output, print_error, print_line, print_warning};
 
 /// Verify the records of an audit.
@@ -36,21 +36,29 @@ impl Verify {
             checkpoints.extend(Checkpoint::parse_all(&text).with_context(|| format!("{}", path.display()))?);
         }
         let mut verifier = Verifier::new(&key, checkpoints);
-        for path in files(&self.file) {
+        let found = files(&self.file);
+        for path in &found.files {
             let mut position = LinePosition { file: path.display().to_string().into(), line: 0 };
-            read(&path, |line| {
+            read(path, |line| {
                 position.line += 1;
                 verifier.verify_line(&position, line);
             })?;
         }
         let report = verifier.finish();
         match self.format {
-            Format::Json => output::json(&to_json(&report)),
-            Format::Text => print(&report, &self.key_file),
+            Format::Json => output::json(&to_json(&report, &found)),
+            Format::Text => {
+                report_missing(&found);
+                print(&report, &self.key_file);
+            }
         }
-        // An empty audit proves nothing.
-        Ok(if report.is_intact() && report.verified > 0 { Exit::Ok } else { Exit::Failed })
+        Ok(if is_intact(&report, &found) { Exit::Ok } else { Exit::Failed })
     }
+}
+
+/// An empty audit proves nothing.
+fn is_intact(report: &VerifyReport, found: &AuditFiles) -> bool {
+    report.is_intact() && report.verified > 0 && found.missing.is_empty()
 }
 
 fn print(report: &VerifyReport, key_file: &Path) {
@@ -91,10 +99,11 @@ fn print(report: &VerifyReport, key_file: &Path) {
     print_line(&format!("{lines}, {records} verified{checkpoints}{end}"));
 }
 
-fn to_json(report: &VerifyReport) -> serde_json::Value {
+fn to_json(report: &VerifyReport, found: &AuditFiles) -> serde_json::Value {
     let finding = |finding: &keyward_telemetry::audit::AuditFinding| json!({"file": &*finding.position.file, "line": finding.position.line, "finding": finding.to_string()});
     json!({
-        "intact": report.is_intact() && report.verified > 0,
+        "intact": is_intact(report, found),
+        "missing_files": found.missing.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
         "lines": report.lines,
         "verified": report.verified,
         "lost": report.lost,

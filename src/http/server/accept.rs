@@ -17,7 +17,7 @@ use super::connection_table::ConnectionTable;
 use super::listener::Stream;
 use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::socket_file::BACKLOG;
-use super::{Listener, ListenerLimits, Peer, connection};
+use super::{Listener, ListenerLimits, Peer, RefusedHeads, connection};
 use crate::peer::PeerIdentity;
 use crate::tls::ServerTls;
 
@@ -273,37 +273,48 @@ async fn sleep_until(at: Option<Instant>) {
 
 /// Counts and logs refused connections of a listener.
 #[derive(Debug, Clone)]
-struct ConnectionMetrics(Option<(HttpMetrics, Arc<str>)>);
+struct ConnectionMetrics {
+    /// Metrics, and the listener's name.
+    metrics: Option<(HttpMetrics, Arc<str>)>,
+    refused_heads: Option<RefusedHeads>,
+}
 
 impl ConnectionMetrics {
     fn new(limits: &ListenerLimits) -> Self {
-        Self(limits.listener_metrics.as_ref().map(|metrics| (metrics.metrics.get(), metrics.listener.as_str().into())))
+        let metrics = limits.listener_metrics.as_ref();
+        let metrics = metrics.map(|metrics| (metrics.metrics.get(), metrics.listener.as_str().into()));
+        Self { metrics, refused_heads: limits.refused_heads.clone() }
     }
 
     /// Returns the listener's name; empty without metrics.
     fn listener(&self) -> Arc<str> {
-        self.0.as_ref().map_or_else(|| "".into(), |(_, listener)| Arc::clone(listener))
+        self.metrics.as_ref().map_or_else(|| "".into(), |(_, listener)| Arc::clone(listener))
     }
 
     fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
-        let (metrics, listener) = self.0.as_ref()?;
+        let (metrics, listener) = self.metrics.as_ref()?;
         let label = ListenerLabel { listener: listener.to_string() };
         Some(metrics.connections.get_or_create(&label).clone())
     }
 
     /// Records the end of a connection.
     fn end(&self, outcome: &hyper::Result<()>, peer: &Peer) {
-        match outcome {
-            Err(error) if error.is_parse_too_large() => self.refuse("head_size", peer),
-            Err(error) if error.is_parse() => self.refuse("malformed", peer),
-            _ => {}
+        // The responses of hyper to such heads.
+        let (status, reason) = match outcome {
+            Err(error) if error.is_parse_too_large() => (431, "head_size"),
+            Err(error) if error.is_parse() => (400, "malformed"),
+            _ => return,
+        };
+        if let Some(RefusedHeads(record)) = &self.refused_heads {
+            record(peer, status, reason);
         }
+        self.refuse(reason, peer);
     }
 
     fn refuse(&self, reason: &'static str, peer: &Peer) {
-        let listener = self.0.as_ref().map_or("", |(_, listener)| listener);
+        let listener = self.metrics.as_ref().map_or("", |(_, listener)| listener);
         tracing::debug!(event = "local.connection.refused", listener, reason, uid = peer.uid(), pid = peer.pid());
-        if let Some((metrics, listener)) = &self.0 {
+        if let Some((metrics, listener)) = &self.metrics {
             metrics.refused.get_or_create(&RefusalLabels { listener: listener.to_string(), reason }).inc();
         }
     }

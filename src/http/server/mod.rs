@@ -104,6 +104,25 @@ pub struct ListenerLimits {
     /// Reads the identity of each peer, which its requests then carry as an extension ([`PeerIdentity`] in an `Arc`). `None`
     /// reads none.
     pub peer_reader: Option<Arc<PeerReader>>,
+    /// Told of each request whose head the server itself refuses, so that no service sees it.
+    pub refused_heads: Option<RefusedHeads>,
+}
+
+/// Takes the peer, the status of the response (400 or 431) and the reason of a refused head. Clones share it.
+#[derive(Clone)]
+pub struct RefusedHeads(Arc<dyn Fn(&Peer, u16, &'static str) + Send + Sync>);
+
+impl RefusedHeads {
+    /// Creates it of a function, which must not block.
+    pub fn new(record: impl Fn(&Peer, u16, &'static str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(record))
+    }
+}
+
+impl std::fmt::Debug for RefusedHeads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RefusedHeads")
+    }
 }
 
 impl Default for ListenerLimits {
@@ -121,6 +140,7 @@ impl Default for ListenerLimits {
             tls: None,
             listener_metrics: None,
             peer_reader: None,
+            refused_heads: None,
         }
     }
 }

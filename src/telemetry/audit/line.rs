@@ -121,6 +121,16 @@ fn append_json(lines: &mut Vec<u8>, object: &impl Serialize) {
     let _ = serde_json::to_writer(lines, object);
 }
 
+/// Returns true for a line that ends within a record, which must be number `next` if that is known: a connection broke, or a
+/// disk was full. No whole JSON is such a line.
+pub(super) fn is_cut(line: &[u8], next: Option<u64>) -> bool {
+    let start = next.map_or_else(|| "{\"v\":1,\"seq\":".to_owned(), |next| format!("{{\"v\":1,\"seq\":{next},"));
+    let begins = line.starts_with(start.as_bytes()) || start.as_bytes().starts_with(line);
+    begins
+        && line.len() <= MAX_LINE
+        && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err_and(|error| error.is_eof())
+}
+
 /// A line that was read.
 #[derive(Debug)]
 pub(super) struct ParsedLine<'a> {

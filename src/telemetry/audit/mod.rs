@@ -29,7 +29,7 @@ pub use facts::{Attestation, AuditCaller, AuditNote, AuditText, Decision, Reques
 pub use key::AuditKey;
 pub use metrics::AuditMetrics;
 pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
-pub use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
+pub use read::{AuditFiles, DisplayedRecord, LineSplitter, is_cut_line, list_files, read_lines};
 pub use record::{AuditRecord, RecordKind, RequestState};
 pub use request::AuditedRequest;
 pub use verify::{AuditFinding, LinePosition, Verifier, VerifyReport};

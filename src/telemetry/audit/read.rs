@@ -6,19 +6,28 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::line::MAX_LINE;
+use super::line::{self, MAX_LINE, ParsedLine};
 
-/// Lists the file of an audit and the older ones beside it, oldest first.
-pub fn list_files(path: &Path) -> Vec<PathBuf> {
+/// Files of one audit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct AuditFiles {
+    /// The files, oldest first.
+    pub files: Vec<PathBuf>,
+    /// Files that older ones follow, and that are not there.
+    pub missing: Vec<PathBuf>,
+}
+
+/// Lists the file of an audit and the older ones beside it.
+pub fn list_files(path: &Path) -> AuditFiles {
     let numbered = |number: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{number}"));
         PathBuf::from(name)
     };
-    let mut older: Vec<_> = (1..=MAX_FILES).map(numbered).take_while(|path| path.exists()).collect();
-    older.reverse();
-    older.push(path.to_owned());
-    older
+    let oldest = (1..=MAX_FILES).rev().find(|number| numbered(*number).exists()).unwrap_or(0);
+    let (mut files, missing): (Vec<_>, Vec<_>) = (1..=oldest).rev().map(numbered).partition(|path| path.exists());
+    files.push(path.to_owned());
+    AuditFiles { files, missing }
 }
 
 /// Calls `take` with each line of a reader, as [`LineSplitter`] cuts them.
@@ -59,6 +68,11 @@ impl LineSplitter {
             take(&self.0);
         }
     }
+}
+
+/// Returns true for a line that ends within a record, as a broken connection or a full disk leaves it.
+pub fn is_cut_line(line: &[u8]) -> bool {
+    line::is_cut(line, None)
 }
 
 /// The fields of a record that people see.
@@ -103,9 +117,10 @@ struct DisplayedCaller {
 }
 
 impl DisplayedRecord {
-    /// Parses a line; `None` if it is not a record.
+    /// Parses a line; `None` if it has not the form of a record. Its MAC is not verified.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        if line.len() > MAX_LINE { None } else { serde_json::from_slice(line).ok() }
+        ParsedLine::parse(line).ok()?;
+        serde_json::from_slice(line).ok()
     }
 
     /// Formats the record in one line.
@@ -162,9 +177,13 @@ mod tests {
         for name in ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2", "audit.jsonl.9"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let names: Vec<_> =
-            list_files(&path).iter().map(|path| path.extension().unwrap().to_str().unwrap().to_owned()).collect();
-        assert_eq!(names, ["2", "1", "jsonl"]);
+        let found = list_files(&path);
+        let names = |paths: &[PathBuf]| {
+            let names = paths.iter().map(|path| path.extension().unwrap().to_str().unwrap().to_owned());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(&found.files), "9 2 1 jsonl");
+        assert_eq!(names(&found.missing), "8 7 6 5 4 3");
         let mut lengths = Vec::new();
         let bytes = [b"ab\n\n".as_slice(), &vec![b'x'; 3 * MAX_LINE], b"\nend"].concat();
         read_lines(&mut io::BufReader::with_capacity(7, &*bytes), |line| lengths.push(line.len())).unwrap();
@@ -173,8 +192,12 @@ mod tests {
 
     #[test]
     fn a_record_is_shown_in_one_line() {
-        let line = br#"{"v":1,"seq":3,"time":"T","type":"response","part":"agent","listener":"api","route":"token","method":"GET","path":"/a","caller":{"uid":7,"name":"web"},"session":"s","decision":"refused","rule":"peer","status":403,"latency_us":9,"mac":""}"#;
-        let shown = DisplayedRecord::parse(line).unwrap().format();
+        let line = r#"{"v":1,"seq":3,"time":"T","type":"response","part":"agent","listener":"api","route":"token","method":"GET","path":"/a","caller":{"uid":7,"name":"web"},"session":"s","decision":"refused","rule":"peer","status":403,"latency_us":9,"mac":""#;
+        let line = format!("{line}{}\"}}", "0".repeat(64));
+        let shown = DisplayedRecord::parse(line.as_bytes()).unwrap().format();
+        let (start, _) = line.split_at(40);
+        assert!(is_cut_line(start.as_bytes()) && !is_cut_line(line.as_bytes()) && !is_cut_line(b"{\"seq\":3}"));
+        assert!(DisplayedRecord::parse(b"{\"v\":1,\"seq\":3,\"type\":\"stop\"}").is_none(), "it has no MAC");
         assert_eq!(shown, "T      3 refused 403 agent/api GET /a rule=peer session=s caller=web uid=7 latency=9us");
         assert!(DisplayedRecord::parse(b"x").is_none());
     }

@@ -12,7 +12,7 @@ pub(crate) use report::{AuditFindingKind, VerifyNote};
 
 use super::checkpoint::Checkpoint;
 use super::key::{AuditKey, Mac};
-use super::line::{ChainPosition, ParsedLine};
+use super::line::{ChainPosition, ParsedLine, is_cut};
 
 /// Verifies lines in the order in which they were written, from the oldest file to the newest.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub struct Verifier<'a> {
     verified: Option<ChainPosition>,
     /// Type of the last record.
     last_kind: String,
-    /// A line that cannot be read, and may turn out to be the end of a broken connection.
-    unreadable: Option<AuditFinding>,
+    /// A line that ends within a record, and may turn out to be the end of a broken connection.
+    cut: Option<AuditFinding>,
     report: VerifyReport,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Verifier<'a> {
             last: None,
             verified: None,
             last_kind: String::new(),
-            unreadable: None,
+            cut: None,
             report: VerifyReport::default(),
         }
     }
@@ -81,16 +81,21 @@ impl<'a> Verifier<'a> {
         match ParsedLine::parse(line) {
             Ok(parsed) => self.verify_record(position, &parsed),
             Err(error) => {
-                self.flush_unreadable();
-                self.unreadable =
-                    Some(AuditFinding { position: position.clone(), kind: AuditFindingKind::Unreadable(error) });
+                self.flush_cut();
+                let finding = AuditFinding { position: position.clone(), kind: AuditFindingKind::Unreadable(error) };
+                // Anyone may have inserted another.
+                if is_cut(line, self.last.map(|last| last.next)) {
+                    self.cut = Some(finding);
+                } else {
+                    self.report.findings.push(finding);
+                }
             }
         }
     }
 
     /// Ends the verification.
     pub fn finish(mut self) -> VerifyReport {
-        self.flush_unreadable();
+        self.flush_cut();
         let last = self.last.map(|last| last.next.saturating_sub(1));
         for CheckpointState { checkpoint, state, .. } in std::mem::take(&mut self.checkpoints) {
             match state {
@@ -122,11 +127,11 @@ impl<'a> Verifier<'a> {
         }
         let follows = |position: &ChainPosition| position.next == seq && line.verify_after(&position.mac, self.key);
         if self.last.as_ref().is_some_and(follows) || self.verified.as_ref().is_some_and(follows) {
-            self.flush_unreadable();
+            self.flush_cut();
             self.accept(line, end);
             return;
         }
-        self.flush_unreadable();
+        self.flush_cut();
         let kind = match self.last {
             None => AuditFindingKind::MissingHeader { seq },
             Some(last) if seq > last.next => AuditFindingKind::Missing { from: last.next, to: seq - 1 },
@@ -145,11 +150,11 @@ impl<'a> Verifier<'a> {
         let begins = ChainPosition { next: seq, mac: previous };
         let continues = is_same_chain && (self.last == Some(begins) || self.verified == Some(begins));
         if continues {
-            if let Some(AuditFinding { position, .. }) = self.unreadable.take() {
+            if let Some(AuditFinding { position, .. }) = self.cut.take() {
                 self.report.notes.push(VerifyNote::IncompleteLine { position });
             }
         } else if let (true, Some(last)) = (is_same_chain, self.last) {
-            self.flush_unreadable();
+            self.flush_cut();
             let kind = match seq {
                 seq if seq > last.next => AuditFindingKind::Missing { from: last.next, to: seq - 1 },
                 seq if seq < last.next => AuditFindingKind::OutOfOrder { seq },
@@ -157,7 +162,7 @@ impl<'a> Verifier<'a> {
             };
             self.report.findings.push(AuditFinding { position: position.clone(), kind });
         } else {
-            self.flush_unreadable();
+            self.flush_cut();
             self.begin_chain(position, chain, seq);
         }
         if !is_same_chain {
@@ -214,7 +219,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn flush_unreadable(&mut self) {
-        self.report.findings.extend(self.unreadable.take());
+    fn flush_cut(&mut self) {
+        self.report.findings.extend(self.cut.take());
     }
 }

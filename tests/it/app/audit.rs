@@ -187,6 +187,58 @@ fn the_chain_goes_on_after_a_kill_a_torn_line_a_reload_and_a_rotation_by_another
 }
 
 #[test]
+fn heads_that_the_http_server_refuses_have_records_and_forged_lines_and_missing_files_are_errors() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let mut agent = Agent::ready(&world, &[], with_audit(FILE));
+        let proxy = agent.path("proxy.sock");
+        let long = format!("GET /agent/v1/token HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(20_000));
+        for (socket, head, status, rule) in
+            [(&agent.socket(), &*long, 431, "head_size"), (&proxy, "BROKEN\r\n\r\n", 400, "malformed")]
+        {
+            let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, format!("HTTP/1.1 {status}").as_bytes());
+            drop(stream);
+            let uid = rustix::process::geteuid().as_raw();
+            eventually(Duration::from_secs(10), || {
+                let all = lines(&agent.path("audit/audit.jsonl"));
+                let found = all.iter().find(|record| record["rule"] == rule);
+                match found {
+                    Some(found) if found["status"] == status && found["caller"]["uid"] == uid => Ok(()),
+                    _ => Err(format!("no record of {status}: {all:#?}")),
+                }
+            });
+        }
+        agent.binary.signal(Signal::TERM);
+        assert!(agent.binary.wait(Duration::from_secs(20)).success());
+        let file = agent.path("audit/audit.jsonl");
+        let shown = || run(&["audit", "show", file.to_str().unwrap()], &[]);
+        assert_eq!((verify(&agent, &[]).0, shown().0), (0, 0));
+
+        let bytes = std::fs::read_to_string(&file).unwrap();
+        let forged = r#"{"v":1,"seq":1,"type":"response","path":"/forged","decision":"granted","status":200}"#;
+        std::fs::write(&file, format!("{forged}\n{bytes}")).unwrap();
+        let (code, output) = verify(&agent, &[]);
+        assert!(code == 1 && output.contains("audit.jsonl:1: the line does not end with a MAC"), "{output}");
+        let (code, out, error) = shown();
+        assert!(
+            code == 1 && error.contains("audit.jsonl:1: the line is not a record") && !out.contains("/forged"),
+            "{out}{error}"
+        );
+
+        std::fs::write(&file, &bytes).unwrap();
+        std::fs::write(agent.path("audit/audit.jsonl.2"), "").unwrap();
+        let (code, output) = verify(&agent, &[]);
+        assert!(code == 1 && output.contains("audit.jsonl.1: the file is missing"), "{output}");
+        let (code, _, error) = shown();
+        assert!(code == 1 && error.contains("audit.jsonl.1: the file is missing"), "{error}");
+    });
+}
+
+#[test]
 fn a_file_that_was_moved_away_without_a_reload_costs_no_older_file_when_it_is_full() {
     run_in_network_namespace(|| {
         let world = World::start();

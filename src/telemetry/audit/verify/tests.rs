@@ -99,6 +99,39 @@ fn another_key_verifies_no_record_and_a_lost_first_line_is_found() {
     assert_eq!(report.findings[0].kind, AuditFindingKind::MissingHeader { seq: 1 });
 }
 
+#[test]
+fn a_line_before_a_header_is_a_note_only_if_it_ends_within_the_next_record() {
+    let mut writer = LineWriter::new(key());
+    let mut position = ChainPosition::default();
+    let mut bytes = Vec::new();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let mut start = |bytes: &mut Vec<u8>, position: &mut ChainPosition| {
+        let header = ChainHeader { chain: "c0ffee".into(), prev: position.mac.hex() };
+        let start = ChainRecord::Start { header, version: "1", pid: 7, previous: PreviousEnd::None, torn_bytes: 0 };
+        writer.append_chain(bytes, at, &start, position);
+        writer.append(bytes, at, &record(1), position);
+    };
+    start(&mut bytes, &mut position);
+    start(&mut bytes, &mut position);
+    let lines: Vec<_> =
+        bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+    // The second header is the third line; the record before it is number 1.
+    let check = |inserted: &[u8], expected: &[u64]| {
+        let mut changed = lines.clone();
+        changed.insert(2, inserted.to_vec());
+        let report = verify(&changed, Vec::new());
+        let text = String::from_utf8_lossy(inserted);
+        assert_eq!(places(&report), expected, "{text}");
+        assert_eq!(report.notes.len(), usize::from(expected.is_empty()), "{text}: {:?}", report.notes);
+    };
+    check(b"{\"v\":1,\"seq\":2,\"time\":\"20", &[]);
+    check(b"{\"v\":1,\"se", &[]);
+    check(b"{\"v\":1,\"seq\":3,\"time\":\"20", &[3]);
+    check(b"{\"v\":1,\"seq\":2,\"type\":\"response\",\"decision\":\"granted\"}", &[3]);
+    check(b"{\"type\":\"response\"", &[3]);
+    check(b"x", &[3]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

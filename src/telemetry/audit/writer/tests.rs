@@ -71,7 +71,7 @@ fn verify(path: &Path) -> VerifyReport {
 fn verify_against(path: &Path, checkpoints: Vec<Checkpoint>) -> VerifyReport {
     let key = AuditKey::new(&SecretString::from(KEY));
     let mut verifier = Verifier::new(&key, checkpoints);
-    for file in list_files(path) {
+    for file in list_files(path).files {
         let mut position = LinePosition { file: file.display().to_string().into(), line: 0 };
         let bytes = std::fs::read(&file).unwrap();
         read_lines(&mut &*bytes, |line| {
@@ -97,7 +97,7 @@ fn the_chain_goes_on_over_processes_and_rotations_and_old_files_are_removed() {
     for _ in 0..6 {
         assert_eq!(write(&options(&path, 4096, 2), 10), 10);
     }
-    let names = list_files(&path);
+    let names = list_files(&path).files;
     assert_eq!(names.len(), 3, "{names:?}");
     let report = verify(&path);
     assert!(report.is_intact() && report.stopped, "{report:?}");
