@@ -1,12 +1,16 @@
-//! Removes secrets from the files of a bundle: known values, strings that look like tokens, and settings that may hold one.
+//! Removes secrets from the files of a bundle: known values, strings that look like tokens, texts of servers, and all settings
+//! but those that are listed as shown.
+
+mod unit;
 
 use std::sync::LazyLock;
 
-use keyward_config::systemd::split_unit_words;
 use keyward_machine::secret_string::SecretString;
-use regex_lite::Regex;
+use regex_lite::{Captures, Regex};
 use toml::{Table, Value};
 use url::Url;
+
+pub(crate) use unit::redact_unit;
 
 /// Replacement for redacted text.
 const REDACTED: &str = "[redacted]";
@@ -29,7 +33,7 @@ impl Redactor {
         }
     }
 
-    /// Replaces the known values, and strings with the form of a token.
+    /// Replaces the known values, strings with the form of a token, users in URLs, and what servers have answered.
     pub(crate) fn apply(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
@@ -38,9 +42,48 @@ impl Redactor {
             text = text.replace(secret.expose_secret(), REDACTED);
             text = text.replace(escaped.trim_matches('"'), REDACTED);
         }
-        TOKENS.replace_all(&text, REDACTED).into_owned()
+        let text = TOKENS.replace_all(&text, REDACTED);
+        let text = USERS.replace_all(&text, "://[redacted]@");
+        ANSWERS.replace_all(&text, redact_answer).into_owned()
     }
 }
+
+/// Shows of a server's text only a beginning that servers are known to answer with: the rest may repeat what was sent.
+fn redact_answer(answer: &Captures<'_>) -> String {
+    let (head, text) = (&answer[1], &answer[2]);
+    let known = KNOWN_ANSWERS.iter().find(|known| text.starts_with(**known));
+    match known {
+        Some(known) if known.len() == text.len() => answer[0].to_owned(),
+        Some(known) => format!("{head}{known} {REDACTED}"),
+        None => format!("{head}{REDACTED}"),
+    }
+}
+
+/// Texts of Vault and OpenBao that hold nothing of the caller's.
+const KNOWN_ANSWERS: [&str; 12] = [
+    "permission denied",
+    "1 error occurred: * permission denied",
+    "2 errors occurred: * permission denied * invalid token",
+    "invalid token",
+    "Vault is sealed",
+    "namespace not found",
+    "lease not found",
+    "lease is not renewable",
+    "invalid role or secret ID",
+    "service account name not authorized",
+    "nothing is there",
+    "error validating token",
+];
+
+/// `HTTP 400: TEXT` up to the end of the line or string.
+#[expect(clippy::expect_used, reason = "a constant that parses")]
+static ANSWERS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(HTTP [0-9]{3}[^"\n]{0,64}?: )((?:[^"\\\n]|\\.)+)"#).expect("a constant that parses")
+});
+
+/// A user and a password before the host of a URL, also one that is quoted in an error.
+#[expect(clippy::expect_used, reason = "a constant that parses")]
+static USERS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"://[^/\s"'@]+@"#).expect("a constant that parses"));
 
 /// Tokens of Vault and OpenBao, of HCP Terraform and Terraform Enterprise, and signed identity tokens.
 #[expect(clippy::expect_used, reason = "a constant that parses")]
@@ -68,12 +111,25 @@ fn redact_value(key: &str, value: &mut Value) {
         Value::String(text) => {
             if ADDRESSES.contains(&key) {
                 *text = without_user(text);
-            } else if !SHOWN.contains(&key) {
+            } else if !SHOWN.contains(&key) || (is_path_key(key) && !is_path(text)) {
                 REDACTED.clone_into(text);
             }
         }
         Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {}
     }
+}
+
+/// True for keys that name a file or folder. A secret that was written in its place is not shown.
+fn is_path_key(key: &str) -> bool {
+    let is_file = |end: &str| key.ends_with(end);
+    ["_file", "_dir", "_cert", "_key"].into_iter().any(is_file) || PATHS.contains(&key)
+}
+
+const PATHS: [&str; 3] = ["destination", "file", "path"];
+
+/// True for an absolute path without letters of base64 that paths seldom have, and for a reference.
+fn is_path(text: &str) -> bool {
+    text.starts_with("${") || (text.starts_with('/') && !text.contains(['+', '=']))
 }
 
 /// Keys whose text is an address: a name and a password before the host, and a query, are dropped.
@@ -175,44 +231,6 @@ fn without_user(text: &str) -> String {
         return REDACTED.to_owned();
     }
     url.to_string()
-}
-
-/// Rewrites a unit file: of variables and credentials only the names are shown, of commands that are not keyward's only the
-/// program.
-pub(crate) fn redact_unit(text: &str) -> String {
-    let mut output = String::with_capacity(text.len());
-    // Comments may be next to a secret that was commented out.
-    for line in super::unit_parser::logical_lines(text) {
-        let line = line.trim();
-        match line.split_once('=') {
-            Some((key, value)) => {
-                let value = redact_setting(key.trim(), value.trim());
-                output.extend([key.trim(), "=", &value, "\n"]);
-            }
-            None => output.extend([line, "\n"]),
-        }
-    }
-    output
-}
-
-fn redact_setting(key: &str, value: &str) -> String {
-    match key {
-        "Environment" => {
-            let names = split_unit_words(value);
-            let names = names.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(name, _)| name));
-            names.map(|name| format!("{name}={REDACTED}")).collect::<Vec<_>>().join(" ")
-        }
-        "SetCredential" | "SetCredentialEncrypted" => {
-            format!("{}:{REDACTED}", value.split_once(':').map_or("", |(name, _)| name))
-        }
-        key if key.starts_with("Exec") && key.len() > "Exec".len() && key != "ExecPaths" => {
-            let words = split_unit_words(value);
-            let program = words.first().map_or("", String::as_str);
-            let is_known = program.ends_with("/keyward") || program.ends_with("/kill");
-            if is_known || words.len() < 2 { value.to_owned() } else { format!("{program} {REDACTED}") }
-        }
-        _ => value.to_owned(),
-    }
 }
 
 #[cfg(test)]
