@@ -170,7 +170,7 @@ pub(super) type EnteredSandbox = (Option<(SpawnerProcess, SpawnerConnection)>, S
 pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
     let mode = config.agent.sandbox;
     let has_spawner = mode != SandboxMode::Off && plan.needs_spawner();
-    let spawner = has_spawner.then(SpawnerProcess::start).transpose();
+    let spawner = has_spawner.then(|| SpawnerProcess::start(plan.spawner_commands(mode))).transpose();
     let spawner = spawner.context("cannot start the spawner")?;
     if mode != SandboxMode::Off {
         keyward_http::peer::check_tcp_owners();

@@ -129,10 +129,10 @@ impl SandboxPlan {
             self.read.extend(template.options.text.file.iter().chain(&template.options.text.folders).cloned());
             if let Some(file) = &template.options.file {
                 self.write_file(&file.destination);
-                self.programs.extend(file.command.iter().filter_map(|command| command.command.first()).cloned());
+                self.commands.extend(file.command.iter().map(|command| command.command.clone()));
             }
         }
-        self.programs.extend(config.process.iter().filter_map(|process| process.command.first()).cloned());
+        self.commands.extend(config.process.iter().map(|process| process.command.clone()));
         for listener in &config.listeners {
             self.add_listener(&listener.endpoint);
         }
@@ -309,7 +309,7 @@ mod tests {
         assert!(!plan.read.iter().chain(&plan.write).any(|path| Path::new("/var/lib/other/secret").starts_with(path)));
         assert_eq!(plan.bind, [8700].into());
         assert_eq!(plan.connect, Some([53, 80, 443, 3128, 8201, 40342].into()));
-        assert_eq!((plan.programs.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));
+        assert_eq!((plan.commands.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));
         assert!(plan.abstract_socket);
     }
 
@@ -358,7 +358,7 @@ mod tests {
             "{SESSION}[process]\ncommand = [\"/bin/app\", \"-x\"]\n[listener.health]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:81\"\n"
         );
         let plan = plan(&text, &[]);
-        assert_eq!(plan.programs, ["/bin/app".to_owned()].into());
+        assert_eq!(plan.commands, [vec!["/bin/app".to_owned(), "-x".to_owned()]].into());
         assert_eq!((plan.bind, plan.capabilities), ([81].into(), CapabilitySet::NET_BIND_SERVICE));
     }
 }

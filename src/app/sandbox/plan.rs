@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use keyward_config::SandboxMode;
 use rustix::thread::CapabilitySet;
 
 /// Accesses that a configuration needs of the system.
@@ -18,8 +19,8 @@ pub struct SandboxPlan {
     pub(crate) bind: BTreeSet<u16>,
     /// TCP ports that are connected to; `None` is any.
     pub(crate) connect: Option<BTreeSet<u16>>,
-    /// Programs that are started.
-    pub(crate) programs: BTreeSet<String>,
+    /// Command lines of programs that are started.
+    pub(crate) commands: BTreeSet<Vec<String>>,
     /// Capabilities that are kept if the process has them.
     pub(crate) capabilities: CapabilitySet,
     /// True if the executables of callers are opened, which Landlock denies (`ptrace_may_access`): the spawner does it.
@@ -36,7 +37,7 @@ impl Default for SandboxPlan {
             hidden: BTreeSet::new(),
             bind: BTreeSet::new(),
             connect: Some(BTreeSet::new()),
-            programs: BTreeSet::new(),
+            commands: BTreeSet::new(),
             capabilities: CapabilitySet::empty(),
             executables: false,
             abstract_socket: false,
@@ -47,7 +48,13 @@ impl Default for SandboxPlan {
 impl SandboxPlan {
     /// Returns true if something is needed that a process in a sandbox cannot do.
     pub fn needs_spawner(&self) -> bool {
-        !self.programs.is_empty() || self.executables
+        !self.commands.is_empty() || self.executables
+    }
+
+    /// Returns the command lines that the spawner is limited to: all that the configuration has, where the sandbox is enforced.
+    /// `None` does not limit it.
+    pub fn spawner_commands(&self, mode: SandboxMode) -> Option<&BTreeSet<Vec<String>>> {
+        (mode == SandboxMode::Enforce).then_some(&self.commands)
     }
 
     /// Formats a path for operators.
@@ -70,6 +77,8 @@ pub struct AllowedAccess {
     pub(crate) capabilities: Option<CapabilitySet>,
     /// True if programs can be started, and executables of callers opened, with the rights that the process began with.
     pub(crate) spawner: bool,
+    /// Command lines that the spawner runs.
+    pub(crate) commands: Option<BTreeSet<Vec<String>>>,
 }
 
 /// Files and folders that a sandbox allows, without symlinks.
@@ -117,9 +126,10 @@ impl AllowedAccess {
             }
             (None, _) => {}
         }
-        if !self.spawner {
-            missing.extend(plan.programs.iter().map(|program| format!("runs {program}")));
-        }
+        let is_denied = |command: &&Vec<String>| {
+            !self.spawner || self.commands.as_ref().is_some_and(|allowed| !allowed.contains(*command))
+        };
+        missing.extend(plan.commands.iter().filter(is_denied).map(|command| self.describe_run(command)));
         if let Some(capabilities) = self.capabilities {
             let denied = plan.capabilities.difference(capabilities);
             missing.extend(capability_names(denied).map(|name| format!("uses {name}")));
@@ -128,6 +138,16 @@ impl AllowedAccess {
             missing.push("opens the executables of callers".to_owned());
         }
         missing
+    }
+}
+
+impl AllowedAccess {
+    /// Arguments are not shown: they may come from a reference.
+    fn describe_run(&self, command: &[String]) -> String {
+        let program = command.first().map_or("", String::as_str);
+        let mut allowed = self.commands.iter().flatten();
+        let has_program = allowed.any(|allowed| allowed.first().is_some_and(|allowed| allowed == program));
+        if has_program { format!("runs {program} with other arguments") } else { format!("runs {program}") }
     }
 }
 

@@ -6,9 +6,9 @@
 //! programs are children of this process and keep the rights that the agent was started with. When the agent ends, the
 //! stream ends, this process exits, and the kernel sends SIGTERM to the programs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::executable_opener::{ExecutableOpener, serve_executables};
-use super::spawner_messages::{ChildId, Reply, Request, SystemError, encode, receive, write_frames};
+use super::spawner_messages::{ChildId, Limit, Reply, Request, SystemError, encode, receive, write_frames};
 use super::{ChildProcess, CommandSpec, EnvVars};
 use crate::secret_string::SecretString;
 
@@ -41,8 +41,8 @@ pub struct SpawnerConnection {
 }
 
 impl SpawnerProcess {
-    /// Starts the spawner. Returns it with the ways to ask it.
-    pub fn start() -> io::Result<(Self, SpawnerConnection)> {
+    /// Starts the spawner, which runs only these command lines; `None` for any. Returns it with the ways to ask it.
+    pub fn start(commands: Option<&BTreeSet<Vec<String>>>) -> io::Result<(Self, SpawnerConnection)> {
         use rustix::io::{FdFlags, fcntl_setfd};
         let (stream, spawner_stream) = StdUnixStream::pair()?;
         let (executables, spawner_socket) = ExecutableOpener::through_spawner()?;
@@ -56,6 +56,8 @@ impl SpawnerProcess {
             .env_clear()
             .process_group(0)
             .spawn()?;
+        // First, and while nothing from outside has reached this process.
+        (&stream).write_all(&encode(&Limit(commands.cloned()))?)?;
         stream.set_nonblocking(true)?;
         Ok((Self(child), SpawnerConnection { stream, executables }))
     }
@@ -122,6 +124,9 @@ pub fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::
     std::process::exit(i32::from(ended.is_err()))
 }
 
+/// Error of a command line that the spawner was not given when it was started.
+const NOT_LISTED: &str = "the sandbox is enforced, and this command line is not of the configuration that keyward was started with; restart keyward";
+
 /// Order to a child process.
 enum Order {
     Signal(Signal),
@@ -131,11 +136,16 @@ enum Order {
 /// Serves requests until the stream ends. The caller keeps the tasks, each of which has a child.
 async fn serve(stream: UnixStream, tasks: &mut JoinSet<()>) -> io::Result<()> {
     let (mut requests, replies) = stream.into_split();
+    let Some(limit) = receive::<Limit>(&mut requests).await? else { return Ok(()) };
     let (sender, frames) = mpsc::unbounded_channel();
     tasks.spawn(write_frames(replies, frames));
     let mut children: HashMap<ChildId, mpsc::UnboundedSender<Order>> = HashMap::new();
     while let Some(request) = receive::<Request>(&mut requests).await? {
         match request {
+            Request::Start { id, command, .. } if !limit.allows(&command) => {
+                let error = io::Error::other(NOT_LISTED);
+                reply(&sender, &Reply::Failed { id, error: (&error).into() });
+            }
             Request::Start { id, command, variables, input } => {
                 children.retain(|_, orders| !orders.is_closed());
                 while tasks.try_join_next().is_some() {}

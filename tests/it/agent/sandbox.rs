@@ -124,6 +124,39 @@ fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_need
 }
 
 #[test]
+fn an_enforced_sandbox_refuses_a_reload_to_another_program_or_other_arguments() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let process = "[process]\ncommand = [\"/bin/sleep\", \"600\"]\n";
+        let mut agent = Agent::ready(&world, &[], |text| format!("{}{process}", with_sandbox(&text, "best_effort")));
+        if !is_supported(&agent) {
+            return;
+        }
+        agent.edit(|text| text.replace("best_effort", "enforce"));
+        agent.binary.signal(Signal::TERM);
+        assert!(agent.binary.wait(LIMIT).success());
+        agent.restart(&[]);
+        eventually(LIMIT, || match ask(&agent.socket(), "GET", "/readyz") {
+            Ok((200, _)) => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        let whole = std::fs::read_to_string(&agent.config).unwrap();
+        for (changed, expected) in [
+            (whole.replace("\"600\"", "\"601\""), "runs /bin/sleep with other arguments"),
+            (whole.replace("/bin/sleep", "/bin/cat"), "runs /bin/cat"),
+        ] {
+            agent.edit(|_| changed);
+            agent.reload("failed");
+            let status = agent.get("/agent/v1/status");
+            let error = status["reload_error"].as_str().unwrap_or_default();
+            assert!(error.contains("needs more than the sandbox allows") && error.contains(expected), "{error}");
+        }
+        agent.edit(|_| format!("{whole}[template.page]\ncontents = \"page\"\ndestination = \"FOLDER/page\"\n"));
+        agent.reload("ok");
+    });
+}
+
+#[test]
 fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_enforced() {
     if !can_refuse_calls() {
         return;

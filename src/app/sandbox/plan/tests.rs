@@ -16,6 +16,7 @@ fn allowed() -> AllowedAccess {
         connect: Some([443].into()),
         capabilities: Some(CapabilitySet::CHOWN),
         spawner: false,
+        commands: None,
     }
 }
 
@@ -52,10 +53,33 @@ fn what_a_new_configuration_needs_beyond_the_sandbox_is_listed() {
     check(SandboxPlan { bind: [0].into(), ..plan() }, "listens on port 0");
     check(SandboxPlan { connect: Some([443, 8200].into()), ..plan() }, "connects to port 8200");
     check(SandboxPlan { connect: None, ..plan() }, "connects to any port");
-    check(SandboxPlan { programs: ["/bin/sh".to_owned()].into(), ..plan() }, "runs /bin/sh");
+    check(SandboxPlan { commands: [command(&["/bin/sh", "-c"])].into(), ..plan() }, "runs /bin/sh");
     let capabilities = CapabilitySet::CHOWN | CapabilitySet::NET_BIND_SERVICE;
     check(SandboxPlan { capabilities, ..plan() }, "uses CAP_NET_BIND_SERVICE");
     check(SandboxPlan { executables: true, ..plan() }, "opens the executables of callers");
+}
+
+fn command(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn a_spawner_with_a_list_lacks_other_programs_and_other_arguments_and_only_an_enforced_sandbox_gives_it_one() {
+    let listed = [command(&["/bin/app", "-x"])];
+    let plan = SandboxPlan { commands: listed.clone().into(), ..SandboxPlan::default() };
+    let sandbox = |mode| AllowedAccess {
+        spawner: true,
+        commands: plan.spawner_commands(mode).cloned(),
+        ..AllowedAccess::default()
+    };
+    let check = |mode, words: &[&str], expected: &str| {
+        let plan = SandboxPlan { commands: [command(words)].into(), ..SandboxPlan::default() };
+        assert_eq!(sandbox(mode).missing(&plan, Path::to_owned).join(", "), expected, "{words:?}");
+    };
+    check(SandboxMode::Enforce, &["/bin/app", "-x"], "");
+    check(SandboxMode::Enforce, &["/bin/app", "secret"], "runs /bin/app with other arguments");
+    check(SandboxMode::Enforce, &["/bin/sh", "-x"], "runs /bin/sh");
+    check(SandboxMode::BestEffort, &["/bin/sh", "-x"], "");
 }
 
 #[test]
@@ -67,7 +91,7 @@ fn a_sandbox_without_limits_lacks_nothing() {
         hidden: paths(&[]),
         bind: [1].into(),
         connect: None,
-        programs: ["sh".to_owned()].into(),
+        commands: [command(&["sh"])].into(),
         capabilities: CapabilitySet::CHOWN,
         executables: true,
         abstract_socket: true,
