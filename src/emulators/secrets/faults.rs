@@ -39,6 +39,7 @@ struct State {
     next: BTreeMap<Operation, VecDeque<CannedResponse>>,
     always: BTreeMap<Operation, CannedResponse>,
     garbage: bool,
+    sealed: bool,
     wording: Wording,
     skew_seconds: i64,
     counts: OperationCounts,
@@ -61,6 +62,21 @@ impl Wording {
         match self {
             Self::OpenBao => "permission denied",
             Self::Vault => "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n",
+        }
+    }
+
+    /// Returns the error for a body that is not JSON.
+    pub(super) fn invalid_json(self, body: &[u8], error: &serde_json::Error) -> String {
+        let found = error
+            .column()
+            .checked_sub(1)
+            .and_then(|at| body.split(|byte| *byte == b'\n').nth(error.line() - 1)?.get(at));
+        match (self, found) {
+            (Self::Vault, _) => "error parsing JSON".to_owned(),
+            (Self::OpenBao, Some(found)) if !error.is_eof() => {
+                format!("failed to decode JSON input: invalid character '{}'", found.escape_ascii())
+            }
+            (Self::OpenBao, _) => "failed to decode JSON input: unexpected EOF".to_owned(),
         }
     }
 }
@@ -88,11 +104,11 @@ pub enum Operation {
     LookupLease,
     /// `auth/token/create`, `auth/token/create/ROLE`, `auth/token/create-orphan`.
     CreateToken,
-    /// Any other call of `auth/token` that is not about the caller's own token.
+    /// Any other call of `auth/token` that is not about the caller's own token, and calls about ids of AppRole.
     OtherToken,
     /// `sys/wrapping/wrap`, `sys/wrapping/lookup`.
     Wrap,
-    /// `sys/mounts`, `sys/internal/ui/mounts`, `sys/capabilities-self`.
+    /// `sys/mounts`, `sys/internal/ui/mounts`, `sys/capabilities-self`, `sys/seal`.
     System,
 }
 
@@ -239,6 +255,15 @@ impl FaultInjector {
     /// Answers everything with an HTML page.
     pub fn garbage(&self, garbage: bool) {
         self.0.state.lock().garbage = garbage;
+    }
+
+    /// Seals the server: it answers nothing but its health. Or unseals it.
+    pub fn seal(&self, sealed: bool) {
+        self.0.state.lock().sealed = sealed;
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.0.state.lock().sealed
     }
 
     /// Sends the texts of OpenBao (the default) or of Vault, which for one says that a token is invalid.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use keyward_machine::clock::ClockReading;
@@ -13,8 +13,11 @@ use serde_json::Value;
 use super::faults::{FaultInjector, PERMISSION_DENIED};
 use super::kv::{self, Stores};
 use super::pki::Authority;
-use super::reply::{Reply, WrappableResponse, build_canned, date, envelope, garbage, refusal, success};
+use super::reply::{
+    Reply, ReplyBody, WrappableResponse, build_canned, date, envelope, garbage, method_not_allowed, refusal, success,
+};
 use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
+use super::secret_ids::SecretIds;
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
@@ -30,6 +33,7 @@ pub(super) struct RequestHandler {
     verifier: Option<Verifier>,
     authority: Authority,
     pub(super) engine: terraform::Engine,
+    pub(super) secret_ids: SecretIds,
 }
 
 impl RequestHandler {
@@ -43,7 +47,7 @@ impl RequestHandler {
         let engine = terraform::Engine::new(&options.terraform)?;
         let stores = Stores::with_examples(options.clock.now());
         let authority = Authority::new().ok_or(StartError::Authority)?;
-        Ok(Self { options, faults, stores, verifier, authority, engine })
+        Ok(Self { options, faults, stores, verifier, authority, engine, secret_ids: SecretIds::default() })
     }
 
     pub(super) const fn options(&self) -> &SecretsOptions {
@@ -88,8 +92,14 @@ impl RequestHandler {
             self.revoke_credential(&credential).await;
         }
         match route {
+            // A response to HEAD has no length: nothing was written.
+            Some(route) if head.method == Method::HEAD && route.kind == RequestKind::Health => {
+                let mut reply = self.handle(&route, &head, &Bytes::new(), now).await.reply();
+                *reply.body_mut() = ReplyBody::default();
+                reply
+            }
             Some(route) => self.handle(&route, &head, &body.to_bytes(), now).await.reply(),
-            None => no_route(head.uri.path()).reply(),
+            None => refusal(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation").reply(),
         }
     }
 
@@ -98,11 +108,17 @@ impl RequestHandler {
             b"" => Value::Null,
             body => match serde_json::from_slice(body) {
                 Ok(body) => body,
-                Err(_) => return refusal(StatusCode::BAD_REQUEST, "error parsing JSON"),
+                Err(error) => {
+                    let message = self.faults.wording().invalid_json(body, &error);
+                    return refusal(StatusCode::BAD_REQUEST, &message);
+                }
             },
         };
+        let is_sealed = self.faults.is_sealed();
         let response = match route.kind {
-            RequestKind::Health => system::health(&route.path, now),
+            RequestKind::Health => return system::health(&route.path, is_sealed, now),
+            RequestKind::HealthMethod => return method_not_allowed(),
+            _ if is_sealed => return refusal(StatusCode::SERVICE_UNAVAILABLE, "Vault is sealed"),
             RequestKind::Login => self.login(&route.path, namespace(head), &body, now).await,
             RequestKind::Unwrap => return self.unwrap(head, &body, now),
             RequestKind::PublicCertificate => {
@@ -152,7 +168,7 @@ impl RequestHandler {
             return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
         }
         let names = &token.role().policies;
-        if !policies::allow(&self.options.policies, names, &route.path) {
+        if !policies::allow(&self.options.policies, names, &route.path, route.verb) {
             return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
         }
         match route.kind {
@@ -165,7 +181,14 @@ impl RequestHandler {
             RequestKind::System if route.path == "sys/capabilities-self" => {
                 system::capabilities(&body, &self.options.policies, names)
             }
-            RequestKind::System if route.verb == Verb::Read => system::mounts(&route.path),
+            RequestKind::System if route.verb == Verb::Read => {
+                system::mounts(&route.path, |mount| policies::reach(&self.options.policies, names, mount))
+            }
+            RequestKind::Seal => {
+                self.faults.seal(true);
+                WrappableResponse::Nothing
+            }
+            RequestKind::AppRole => self.approle(route, &body, now),
             RequestKind::Wrap if wrap_ttl(head) == Ok(None) => {
                 refusal(StatusCode::BAD_REQUEST, "endpoint requires response wrapping to be used")
             }
@@ -174,12 +197,16 @@ impl RequestHandler {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
                 Engine::Database => self.database_credential(route, secret, now),
                 Engine::Pki => self.certificate(route, secret, &body, now),
-                Engine::Versioned | Engine::Plain => {
+                Engine::Versioned | Engine::Plain | Engine::Cubbyhole => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
                     let path = route.strip_prefix(engine.mount());
                     let wording = self.faults.wording();
                     let call = kv::Call { verb: route.verb, path, version, body, namespace, now, wording };
-                    if engine == Engine::Plain { self.stores.plain(call) } else { self.stores.versioned(call) }
+                    match engine {
+                        Engine::Plain => self.stores.plain(call),
+                        Engine::Cubbyhole => self.stores.cubbyhole(secret, call),
+                        _ => self.stores.versioned(call),
+                    }
                 }
             },
             _ => no_route(&route.path),
@@ -191,7 +218,7 @@ const MAX_BODY_SIZE: usize = 1024 * 1024;
 
 const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
 
-fn no_route(path: &str) -> WrappableResponse {
+pub(super) fn no_route(path: &str) -> WrappableResponse {
     refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}. route entry not found."))
 }
 

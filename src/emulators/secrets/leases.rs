@@ -106,7 +106,7 @@ impl Leases {
     pub(super) fn look_up(&self, id: &str, now: ClockReading) -> Option<Value> {
         let lease = self.leases.get(id)?;
         Some(json!({
-            "id": id, "issue_time": rfc3339(lease.issued.wall),
+            "id": id, "path": id.rsplit_once('/').map_or(id, |(path, _)| path), "issue_time": rfc3339(lease.issued.wall),
             "expire_time": rfc3339(now.wall + now.until(lease.ends)),
             "last_renewal": lease.renewed.map(|at| rfc3339(at.wall)), "renewable": lease.renewable,
             "ttl": now.until(lease.ends).as_secs(),

@@ -9,15 +9,18 @@ mod bounds;
 mod faults;
 mod faults_api;
 mod go_json;
+mod jwt_bounds;
 mod kv;
 mod leases;
 mod leases_api;
 mod login;
+mod login_method;
 mod pki;
 mod policies;
 mod reply;
 mod route;
 mod sec1;
+mod secret_ids;
 mod serve;
 mod system;
 pub mod terraform;
@@ -45,8 +48,9 @@ pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;
 pub use bounds::Bounds;
 pub use faults::{CannedResponse, FaultInjector, Operation, OperationCounts};
+pub use jwt_bounds::JwtBounds;
 pub use leases::LeaseTerms;
-pub use login::LoginMethod;
+pub use login_method::{AppRoleMethod, LoginMethod};
 pub use pki::CertificateRole;
 pub(crate) use policies::Policies;
 pub use token_roles::TokenRole;
@@ -200,7 +204,11 @@ impl Secrets {
 
     /// Issues a token without a login.
     pub fn token(&self, role: &Role) -> SecretString {
-        let origin = tokens::Origin { path: "auth/token/create".to_owned(), ..tokens::Origin::default() };
+        let origin = tokens::Origin {
+            path: "auth/token/create".to_owned(),
+            display_name: "token".to_owned(),
+            ..tokens::Origin::default()
+        };
         let now = self.clock.now();
         let auth = self.faults.with_tokens(|tokens| tokens.issue(role, origin, None, now));
         auth["client_token"].as_str().unwrap_or_default().into()

@@ -16,6 +16,7 @@ use super::leases::LeaseTerms;
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::seconds;
 use super::sec1;
+use super::tokens::unix_seconds;
 
 /// A role of the engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -180,10 +181,6 @@ fn encode_pem(label: &str, der: &[u8]) -> String {
         pem.push(c);
     }
     pem + &format!("\n-----END {label}-----")
-}
-
-fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn serial() -> [u8; 20] {

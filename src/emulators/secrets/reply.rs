@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
@@ -82,6 +82,15 @@ pub(super) fn success(key: &str, value: Value) -> WrappableResponse {
     WrappableResponse::Json(StatusCode::OK, envelope(&random_text(), key, value))
 }
 
+/// Builds a success whose `data` is also in the envelope itself, as in the oldest parts of the API.
+pub(super) fn success_at_both_levels(data: Map<String, Value>) -> WrappableResponse {
+    let mut response = envelope(&random_text(), "data", Value::Object(data.clone()));
+    if let Some(fields) = response.as_object_mut() {
+        fields.extend(data);
+    }
+    WrappableResponse::Json(StatusCode::OK, response)
+}
+
 /// Builds a success with a lease.
 pub(super) fn build_leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> WrappableResponse {
     let mut response = envelope(&random_text(), "data", value);
@@ -94,6 +103,11 @@ pub(super) fn build_leased(id: &str, ttl: Duration, renewable: bool, value: Valu
 /// Builds an error: `{"errors": [...]}`.
 pub(super) fn refusal(status: StatusCode, message: &str) -> WrappableResponse {
     WrappableResponse::Json(status, json!({ "errors": [message] }))
+}
+
+/// Builds a 405 without messages.
+pub(super) fn method_not_allowed() -> WrappableResponse {
+    WrappableResponse::Json(StatusCode::METHOD_NOT_ALLOWED, json!({ "errors": [] }))
 }
 
 /// Builds a 404 with a warning: the real server's response to a path that its engine does not have.

@@ -31,10 +31,16 @@ pub(super) enum Verb {
 /// Part of the server that handles the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestKind {
-    /// `sys/health`, `sys/seal-status`, `sys/init`: needs no token, and is not counted.
+    /// `sys/health`, `sys/seal-status`, `sys/init`, `sys/leader`: needs no token, and is not counted.
     Health,
-    /// `auth/MOUNT/login`.
+    /// The same paths with another method.
+    HealthMethod,
+    /// `sys/seal`.
+    Seal,
+    /// `auth/MOUNT/login`, `auth/MOUNT/login/NAME`.
     Login,
+    /// `auth/MOUNT/role/...`: ids of AppRole.
+    AppRole,
     /// `sys/wrapping/unwrap`.
     Unwrap,
     /// `sys/wrapping/lookup`.
@@ -51,6 +57,8 @@ pub(super) enum RequestKind {
     PublicCertificate,
     /// Below the mount of an engine.
     Engine(Engine),
+    /// Nothing is there, which only a valid token is told.
+    Unknown,
 }
 
 /// Operation of `auth/token`.
@@ -87,10 +95,13 @@ pub(super) enum Engine {
     Terraform,
     Database,
     Pki,
+    /// Per token.
+    Cubbyhole,
 }
 
 impl Engine {
-    pub(super) const ALL: [Self; 5] = [Self::Versioned, Self::Plain, Self::Terraform, Self::Database, Self::Pki];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Versioned, Self::Plain, Self::Terraform, Self::Database, Self::Pki, Self::Cubbyhole];
 
     /// Returns the mount.
     pub(super) const fn mount(self) -> &'static str {
@@ -100,6 +111,7 @@ impl Engine {
             Self::Terraform => "terraform",
             Self::Database => "database",
             Self::Pki => "pki",
+            Self::Cubbyhole => "cubbyhole",
         }
     }
 }
@@ -108,7 +120,7 @@ impl RequestKind {
     /// Returns the operation for counters and fault injection.
     pub(super) const fn operation(self) -> Option<Operation> {
         Some(match self {
-            Self::Health => return None,
+            Self::Health | Self::HealthMethod | Self::Unknown => return None,
             Self::Login => Operation::Login,
             Self::Unwrap => Operation::Unwrap,
             Self::Wrap | Self::LookupWrapped => Operation::Wrap,
@@ -120,14 +132,15 @@ impl RequestKind {
             Self::Lease(LeaseCall::Lookup) => Operation::LookupLease,
             Self::Lease(LeaseCall::Renew) => Operation::RenewLease,
             Self::Lease(LeaseCall::Revoke | LeaseCall::RevokePrefix) => Operation::RevokeLease,
-            Self::System => Operation::System,
+            Self::System | Self::Seal => Operation::System,
+            Self::AppRole => Operation::OtherToken,
             Self::PublicCertificate | Self::Engine(_) => Operation::Secret,
         })
     }
 }
 
 impl<'a> Route<'a> {
-    /// Parses a request; `None` if nothing is at its path.
+    /// Parses a request; `None` if its method or path is none of the API.
     pub(super) fn parse(head: &'a Parts) -> Option<Self> {
         let path = head.uri.path().strip_prefix("/v1/")?.trim_matches('/');
         let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
@@ -143,7 +156,7 @@ impl<'a> Route<'a> {
             _ if head.method.as_str() == "LIST" => Verb::List,
             _ => return None,
         };
-        let kind = classify(verb, &path)?;
+        let kind = classify(verb, &path).unwrap_or(RequestKind::Unknown);
         Some(Self { verb, path, kind })
     }
 
@@ -165,7 +178,8 @@ fn classify(verb: Verb, path: &str) -> Option<RequestKind> {
         ("sys", _) => system(verb, rest),
         ("auth", _) => match (rest.strip_prefix("token/"), verb) {
             (Some(call), _) => token(verb, call).map(RequestKind::Token),
-            (None, Verb::Write) if rest.ends_with("/login") => Some(RequestKind::Login),
+            (None, Verb::Write) if is_login(rest) => Some(RequestKind::Login),
+            (None, Verb::Read | Verb::Write) if rest.contains("/role/") => Some(RequestKind::AppRole),
             _ => None,
         },
         ("pki", Verb::Read) if ["cert", "ca", "ca_chain"].contains(&rest.split('/').next().unwrap_or_default()) => {
@@ -175,10 +189,17 @@ fn classify(verb: Verb, path: &str) -> Option<RequestKind> {
     }
 }
 
+fn is_login(rest: &str) -> bool {
+    let (mount, name) = rest.split_once("/login").unwrap_or_default();
+    !mount.is_empty() && (name.is_empty() || name.starts_with('/'))
+}
+
 fn system(verb: Verb, rest: &str) -> Option<RequestKind> {
     let starts = |start: &str| rest == start || rest.strip_prefix(start).is_some_and(|more| more.starts_with('/'));
     Some(match (rest, verb) {
-        ("health" | "seal-status" | "init", Verb::Read) => RequestKind::Health,
+        ("health" | "seal-status" | "init" | "leader", Verb::Read) => RequestKind::Health,
+        ("health" | "seal-status" | "init" | "leader", _) => RequestKind::HealthMethod,
+        ("seal", Verb::Write) => RequestKind::Seal,
         ("wrapping/unwrap", Verb::Write) => RequestKind::Unwrap,
         ("wrapping/lookup", Verb::Write | Verb::Read) => RequestKind::LookupWrapped,
         ("wrapping/wrap", Verb::Write) => RequestKind::Wrap,

@@ -108,6 +108,9 @@ fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, no
     if let Some(option) = find_service_option(body).filter(|_| token_type == TokenType::Batch) {
         return refusal(StatusCode::BAD_REQUEST, &format!("batch tokens cannot have {option:?} set"));
     }
+    if let Some(text) = find_invalid_duration(body) {
+        return refusal(StatusCode::BAD_REQUEST, &format!("time: invalid duration {text:?}"));
+    }
     let flag = |name: &str, otherwise: bool| body.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
     let span = |name: &str| body.get(name).and_then(seconds).filter(|span| !span.is_zero());
     let policies = match child_policies(caller, token_role, body) {
@@ -130,12 +133,23 @@ fn create(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, no
         bound_cidrs: token_role.map_or_else(|| caller.token.bound_cidrs().to_vec(), |role| role.bound_cidrs.clone()),
         explicit_max_ttl: span("explicit_max_ttl").unwrap_or_default(),
         role: role_name.to_owned(),
-        display_name: format!("token-{}", body.get("display_name").and_then(Value::as_str).unwrap_or_default()),
+        display_name: match body.get("display_name").and_then(Value::as_str) {
+            None | Some("") => "token".to_owned(),
+            Some(name) => format!("token-{name}"),
+        },
+        entity_id: caller.token.entity_id().to_owned(),
         metadata: metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect(),
     };
     let orphan = path == "create-orphan" || token_role.is_some_and(|role| role.orphan);
     let parent = (!orphan && !flag("no_parent", false)).then(|| caller.secret.to_owned());
     success("auth", tokens.issue(&role, origin, parent, now))
+}
+
+/// Returns the first text of a request that is not a duration but must be one.
+fn find_invalid_duration(body: &Value) -> Option<&str> {
+    let names = ["ttl", "explicit_max_ttl", "period"];
+    let texts = names.into_iter().filter_map(|name| body.get(name).filter(|value| seconds(value).is_none()));
+    texts.filter_map(Value::as_str).find(|text| !text.is_empty())
 }
 
 /// Returns the first option of a request that only service tokens may have.

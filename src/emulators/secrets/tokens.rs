@@ -35,6 +35,7 @@ pub(super) struct Token {
     role: Role,
     created: ClockReading,
     issued_ttl: Duration,
+    renewed: Option<ClockReading>,
     /// `None` for no expiry.
     ends: Option<ClockReading>,
     uses_left: Option<u64>,
@@ -50,6 +51,8 @@ pub(super) struct Origin {
     /// Path such as `auth/azure/login`.
     pub(super) path: String,
     pub(super) display_name: String,
+    /// Empty for a token that no login made.
+    pub(super) entity_id: String,
     pub(super) metadata: BTreeMap<String, String>,
     /// Addresses that it is bound to; empty for every address.
     pub(super) bound_cidrs: Vec<String>,
@@ -78,6 +81,7 @@ impl Tokens {
             role: role.clone(),
             created: now,
             issued_ttl: ttl,
+            renewed: None,
             ends: (!ttl.is_zero()).then(|| now + ttl),
             uses_left: (role.num_uses > 0).then_some(role.num_uses),
             parent,
@@ -149,6 +153,7 @@ impl Tokens {
         if token.ends.is_some() {
             token.ends = Some(now + requested.min(max_ttl));
         }
+        token.renewed = Some(now);
         Ok(token.auth(secret, now))
     }
 
@@ -180,12 +185,16 @@ impl Tokens {
     /// Stores a wrapped response; returns `wrap_info`.
     pub(super) fn wrap(&mut self, response: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
-        let accessor = response.pointer("/auth/accessor").cloned().unwrap_or_default();
+        let accessor = response.pointer("/auth/accessor").cloned();
         self.wrapped.insert(secret.clone(), WrappedToken { response, created: now, ttl, path: path.to_owned() });
-        json!({
+        let mut info = json!({
             "token": secret, "accessor": random_text(), "ttl": ttl.as_secs(),
-            "creation_time": rfc3339(now.wall), "creation_path": path, "wrapped_accessor": accessor,
-        })
+            "creation_time": rfc3339(now.wall), "creation_path": path,
+        });
+        if let Some(accessor) = accessor {
+            info["wrapped_accessor"] = accessor;
+        }
+        info
     }
 
     /// Returns a wrapped response, once.
@@ -240,11 +249,20 @@ impl Token {
     fn auth(&self, secret: &str, now: ClockReading) -> Value {
         json!({
             "client_token": secret, "accessor": self.accessor, "policies": self.role.policies,
-            "token_policies": self.role.policies, "metadata": self.origin.metadata,
-            "lease_duration": self.seconds_left(now), "renewable": self.renewable(), "entity_id": "",
+            "token_policies": self.role.policies, "metadata": self.metadata(),
+            "lease_duration": self.seconds_left(now), "renewable": self.renewable(),
+            "entity_id": self.origin.entity_id,
             "token_type": self.type_name(), "orphan": self.parent.is_none(), "mfa_requirement": null,
             "num_uses": self.uses_left.unwrap_or(0),
         })
+    }
+
+    fn metadata(&self) -> Value {
+        if self.origin.metadata.is_empty() { Value::Null } else { json!(self.origin.metadata) }
+    }
+
+    pub(super) fn entity_id(&self) -> &str {
+        &self.origin.entity_id
     }
 
     /// Returns the uses that a look-up shows: 0 for no limit, and -1 after the last one, as on the real server.
@@ -260,13 +278,21 @@ impl Token {
     pub(super) fn data(&self, secret: &str, now: ClockReading) -> Value {
         let mut data = json!({
             "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
-            "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name, "entity_id": "",
+            "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name,
+            "entity_id": self.origin.entity_id,
             "expire_time": self.ends.map(|ends| rfc3339(now.wall + now.until(ends))), "explicit_max_ttl": self.origin.explicit_max_ttl.as_secs(),
-            "id": secret, "issue_time": rfc3339(self.created.wall), "meta": self.origin.metadata,
-            "namespace_path": self.origin.namespace, "num_uses": self.num_uses(),
+            "id": secret, "issue_time": rfc3339(self.created.wall), "meta": self.metadata(),
+            "num_uses": self.num_uses(),
             "orphan": self.parent.is_none(), "path": self.origin.path, "policies": self.role.policies,
             "renewable": self.renewable(), "ttl": self.seconds_left(now), "type": self.type_name(),
         });
+        if let Some(renewed) = self.renewed {
+            data["last_renewal"] = rfc3339(renewed.wall).into();
+            data["last_renewal_time"] = unix_seconds(renewed.wall).into();
+        }
+        if !self.origin.namespace.is_empty() {
+            data["namespace_path"] = format!("{}/", self.origin.namespace).into();
+        }
         if !self.origin.bound_cidrs.is_empty() {
             data["bound_cidrs"] = json!(self.origin.bound_cidrs);
         }
@@ -297,7 +323,7 @@ fn whole_seconds(span: Duration) -> u64 {
     span.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)
 }
 
-fn unix_seconds(time: SystemTime) -> u64 {
+pub(super) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 

@@ -120,7 +120,7 @@ impl Scene {
 fn server(tasks: &mut TaskGroup, role: Role) -> Secrets {
     let policies = ["a", "b", "ops"].map(str::to_owned).to_vec();
     let roles = BTreeMap::from([("ci".to_owned(), Role { policies, ..role })]);
-    let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
+    let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles);
     let allowed = |name: &str| (name.to_owned(), vec![format!("secret/data/{name}")]);
     let bound = |cidr: &str| TokenRole {
         allowed_policies: vec!["a".to_owned()],

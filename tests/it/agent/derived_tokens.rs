@@ -27,7 +27,7 @@ const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 pub(super) fn server(tasks: &mut TaskGroup) -> Secrets {
     let role = Role { policies: vec!["ops".to_owned(), "web".to_owned()], ..Role::default() };
     let roles = BTreeMap::from([("ci".to_owned(), role)]);
-    let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
+    let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles);
     let options = SecretsOptions {
         methods: BTreeMap::from([("jwt".to_owned(), method)]),
         policies: BTreeMap::from([("web".to_owned(), vec!["secret/data/example".to_owned()])]),

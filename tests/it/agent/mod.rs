@@ -43,6 +43,8 @@ mod systemd_credentials;
 #[cfg(feature = "dev")]
 mod templates;
 #[cfg(feature = "dev")]
+mod recorded_answers;
+#[cfg(feature = "dev")]
 mod server_client;
 #[cfg(feature = "dev")]
 mod serialization;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keyward_credentials::jwt::signing_input;
-use keyward_emulators::secrets::{LoginMethod, Operation, Role};
+use keyward_emulators::secrets::{AppRoleMethod, LoginMethod, Operation, Role};
 use keyward_machine::secret_string::SecretString;
 use serde_json::{Value, json};
 
@@ -20,12 +20,14 @@ fn jwt() -> String {
 fn world() -> World {
     let role = || Role { policies: vec!["web".to_owned()], ..Role::default() };
     let roles = BTreeMap::from(["web", "other"].map(|name| (name.to_owned(), role())));
-    let jwt = LoginMethod::Jwt { believed: vec![SecretString::from(jwt())], roles };
-    let approle = LoginMethod::AppRole {
+    let jwt = LoginMethod::jwt(vec![SecretString::from(jwt())], roles);
+    let approle = LoginMethod::AppRole(AppRoleMethod {
+        name: "web".to_owned(),
         role_id: SecretString::from("role-1"),
         secret_ids: vec![SecretString::from("secret-1")],
+        secret_id_ttl: Duration::from_hours(1),
         role: role(),
-    };
+    });
     let methods = BTreeMap::from([("jwt".to_owned(), jwt), ("approle".to_owned(), approle)]);
     World::with(|_| (), |_, options| options.methods = methods)
 }

@@ -261,10 +261,8 @@ const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2lnbmVkLWJ5LW5vYm9keS1hdC1hbGwtZm9yL
 async fn nothing_of_a_replaced_token_is_left_in_memory_by_the_agents_own_calls() {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let role = Role { ttl: Duration::from_secs(8), ..Role::default() };
-    let method = LoginMethod::Jwt {
-        believed: vec![SecretString::from(JWT)],
-        roles: BTreeMap::from([("ci".to_owned(), role.clone())]),
-    };
+    let roles = BTreeMap::from([("ci".to_owned(), role.clone())]);
+    let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles);
     let options = SecretsOptions {
         methods: BTreeMap::from([("jwt".to_owned(), method)]),
         ..SecretsOptions::for_anyone(Clock::System, "dev", role)

@@ -186,7 +186,7 @@ fn judge(spans: &[Span], kills: &[Instant], token: &str) -> (usize, usize) {
 async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_once() {
     let mut tasks = TaskGroup::default();
     let roles = [("ci".to_owned(), Role { policies: vec!["ops".to_owned()], ..Role::default() })];
-    let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles: roles.into() };
+    let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles.into());
     let options = SecretsOptions {
         methods: [("jwt".to_owned(), method)].into(),
         ..SecretsOptions::for_anyone(keyward_machine::clock::Clock::System, "dev", Role::default())

@@ -93,7 +93,7 @@ impl Home {
 
 fn server(tasks: &mut TaskGroup) -> Secrets {
     let roles = BTreeMap::from([("ci".to_owned(), Role::default())]);
-    let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
+    let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles);
     let options = SecretsOptions {
         methods: BTreeMap::from([("jwt".to_owned(), method)]),
         ..SecretsOptions::for_anyone(keyward_machine::clock::Clock::System, "dev", Role::default())

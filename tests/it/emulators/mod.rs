@@ -3,6 +3,7 @@
 mod axum_service;
 mod cloud;
 mod command;
+mod openbao_recording;
 pub(crate) mod platform;
 mod secrets;
 pub(crate) mod secrets_clients;

@@ -162,7 +162,7 @@ impl Case {
     /// Starts the server, with the proxy in front of it, and writes the agent's configuration.
     pub(super) fn prepare(&mut self, setup: &Setup<'_>) {
         let roles = BTreeMap::from([("ci".to_owned(), setup.role.clone())]);
-        let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
+        let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles);
         let options = SecretsOptions {
             tls: setup.tls.clone(),
             methods: BTreeMap::from([("jwt".to_owned(), method)]),

@@ -55,7 +55,7 @@ fn secrets_options(tls: Arc<rustls::ServerConfig>) -> SecretsOptions {
         (name.clone(), Role { policies: vec![name.clone()], ttl: TOKEN, max_ttl, ..Role::default() })
     };
     let roles = names.iter().map(role).collect();
-    let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
+    let method = LoginMethod::jwt(vec![SecretString::from(JWT)], roles);
     let policy = |name: &String| {
         let paths = [format!("secret/data/{name}/*"), format!("database/creds/{name}"), "sys/leases/renew".to_owned()];
         (name.clone(), paths.to_vec())

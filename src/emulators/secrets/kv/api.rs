@@ -1,5 +1,7 @@
 //! Handlers of the key-value stores.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use keyward_machine::clock::ClockReading;
 use serde_json::{Value, json};
@@ -28,35 +30,26 @@ pub(crate) struct Call<'a> {
 impl Stores {
     /// Handles a request below `kv/`.
     pub(crate) fn plain(&self, call: Call<'_>) -> WrappableResponse {
-        let mut all = self.0.lock();
+        let mut all = self.namespaces.lock();
         let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
-        match call.verb {
-            Verb::Read => store.read(call.path).map_or_else(empty, |value| {
-                // Not leased: the duration is only a hint when to read again.
-                build_leased("", plain::lease_duration(value), false, value.clone())
-            }),
-            Verb::List => list_response(&store.list(call.path)),
-            Verb::Write if call.body.as_object().is_none_or(serde_json::Map::is_empty) => {
-                refusal(StatusCode::BAD_REQUEST, "missing data fields")
-            }
-            Verb::Write => {
-                store.write(call.path, call.body);
-                WrappableResponse::Nothing
-            }
-            Verb::Delete => {
-                store.delete(call.path);
-                WrappableResponse::Nothing
-            }
-            Verb::Patch => unsupported(),
-        }
+        // Not leased: the duration is only a hint when to read again.
+        plain_response(store, call, plain::lease_duration)
+    }
+
+    /// Handles a request below `cubbyhole/`: the store of one token.
+    pub(crate) fn cubbyhole(&self, token: &str, call: Call<'_>) -> WrappableResponse {
+        let mut all = self.cubbyholes.lock();
+        plain_response(all.entry(token.to_owned()).or_default(), call, |_| Duration::ZERO)
     }
 
     /// Handles a request below `secret/`.
     pub(crate) fn versioned(&self, call: Call<'_>) -> WrappableResponse {
-        let mut all = self.0.lock();
+        let mut all = self.namespaces.lock();
         let namespace = all.entry(call.namespace.to_owned()).or_default();
         let (part, path) = call.path.split_once('/').unwrap_or((call.path, ""));
         match part {
+            "data" if path.is_empty() => not_found_with_warning(ROOT_OF_THE_MOUNT),
+            "metadata" if path.is_empty() && call.verb != Verb::List => not_found_with_warning(ROOT_OF_THE_MOUNT),
             "data" => namespace.value(path, call),
             "metadata" => namespace.metadata(path, call),
             "config" => namespace.config(&call),
@@ -72,8 +65,34 @@ impl Stores {
                 }
                 WrappableResponse::Nothing
             }
+            "delete" | "undelete" | "destroy" if path.is_empty() => not_found_with_warning(ROOT_OF_THE_MOUNT),
             _ => not_found_with_warning(&invalid_path(call.verb, call.wording)),
         }
+    }
+}
+
+fn plain_response(
+    store: &mut plain::Store,
+    call: Call<'_>,
+    lease_duration: fn(&Value) -> Duration,
+) -> WrappableResponse {
+    match call.verb {
+        Verb::Read => store
+            .read(call.path)
+            .map_or_else(empty, |value| build_leased("", lease_duration(value), false, value.clone())),
+        Verb::List => list_response(&store.list(call.path)),
+        Verb::Write if call.body.as_object().is_none_or(serde_json::Map::is_empty) => {
+            refusal(StatusCode::BAD_REQUEST, "missing data fields")
+        }
+        Verb::Write => {
+            store.write(call.path, call.body);
+            WrappableResponse::Nothing
+        }
+        Verb::Delete => {
+            store.delete(call.path);
+            WrappableResponse::Nothing
+        }
+        Verb::Patch => unsupported(),
     }
 }
 
@@ -163,6 +182,9 @@ fn write_response(written: Result<Value, WriteRejection>) -> WrappableResponse {
 fn list_response(names: &[String]) -> WrappableResponse {
     if names.is_empty() { empty() } else { success("data", json!({ "keys": names })) }
 }
+
+/// Warning of a store with versions about its folders themselves.
+const ROOT_OF_THE_MOUNT: &str = "Non-listing operations on the root of a K/V v2 mount are not supported.";
 
 /// Warning of a store with versions about a path outside its folders, such as one without `data/`.
 fn invalid_path(verb: Verb, wording: Wording) -> String {

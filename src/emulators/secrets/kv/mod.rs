@@ -14,7 +14,11 @@ pub(super) use api::Call;
 
 /// Stores of all namespaces.
 #[derive(Debug, Default)]
-pub(super) struct Stores(Mutex<BTreeMap<String, Namespace>>);
+pub(super) struct Stores {
+    namespaces: Mutex<BTreeMap<String, Namespace>>,
+    /// Private stores, by token.
+    cubbyholes: Mutex<BTreeMap<String, plain::Store>>,
+}
 
 #[derive(Debug, Default)]
 struct Namespace {
@@ -27,7 +31,7 @@ impl Stores {
     pub(super) fn with_examples(now: ClockReading) -> Self {
         let stores = Self::default();
         let value = json!({ "greeting": "hello from the emulated Vault" });
-        let mut all = stores.0.lock();
+        let mut all = stores.namespaces.lock();
         let namespace = all.entry(String::new()).or_default();
         // Cannot fail: the store is empty.
         let _ = namespace.versioned.write("example", value.clone(), None, now);

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +15,7 @@ use keyward_agent::server_client::ServerClient;
 use keyward_agent::token::Token;
 use keyward_app::one_shot_login;
 use keyward_config::{Config, Environment, Purpose, load};
-use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward_emulators::secrets::{AppRoleMethod, LoginMethod, Operation, Role, Secrets, SecretsOptions};
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_machine::tasks::TaskGroup;
@@ -65,14 +66,20 @@ impl Scene {
         let roles = |name: &str| BTreeMap::from([(name.to_owned(), role(name))]);
         let known = |text: &str| SecretString::from(text);
         let methods = [
-            ("jwt", LoginMethod::Jwt { believed: vec![signed("one"), signed("two")], roles: roles("ci") }),
+            ("jwt", LoginMethod::jwt(vec![signed("one"), signed("two")], roles("ci"))),
             ("kubernetes", {
                 let (believed, unbound) = (vec![signed("pod")], vec![signed("other pod")]);
                 LoginMethod::Kubernetes { believed, unbound, roles: roles("pods") }
             }),
             ("approle", {
                 let secret_ids = vec![known("secret-1"), known("secret-2")];
-                LoginMethod::AppRole { role_id: known("role-1"), secret_ids, role: role("batch") }
+                LoginMethod::AppRole(AppRoleMethod {
+                    name: "batch".to_owned(),
+                    role_id: known("role-1"),
+                    secret_ids,
+                    secret_id_ttl: Duration::from_hours(1),
+                    role: role("batch"),
+                })
             }),
             ("certs", LoginMethod::Certificate { roles: roles("fleet") }),
         ];
@@ -296,7 +303,7 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     Session::refused(&session.log_in().await, "holds no token");
     std::fs::remove_file(scene.path("token")).unwrap();
     Session::refused(&session.log_in().await, "cannot read a secret from");
-    let forever = scene.secrets.token(&Role { ttl: std::time::Duration::ZERO, ..role("root") });
+    let forever = scene.secrets.token(&Role { ttl: Duration::ZERO, ..role("root") });
     scene.put("token", forever.expose_secret());
     assert_eq!(session.log_in().await.unwrap().expires, None);
     assert!(Path::new(&scene.path("token")).exists());
