@@ -304,8 +304,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     if reader.locate("listen").is_none() {
         reader.missing("listen", "the address to listen on, such as \"tcp://127.0.0.1:8800\", or a list");
     }
-    let mut endpoints = Vec::new();
-    let mut sockets = Vec::new();
+    let (mut endpoints, mut sockets) = (Vec::new(), Vec::new());
     for text in reader.one_or_more("listen") {
         let read = reader.parse(&text, endpoint);
         let Some(endpoint) = or_placeholder(&text, read, || Some(Endpoint::Activated("gateway".to_owned()))) else {
@@ -328,9 +327,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     }
     let unix = endpoints.iter().find(|endpoint| matches!(endpoint, Endpoint::Unix(_))).cloned();
     let (first, shared_folder) = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
-    for (text, path) in &sockets {
-        reader.check_socket_folder(text, path, shared_folder);
-    }
+    sockets.iter().for_each(|(text, path)| reader.check_socket_folder(text, path, shared_folder));
     if let Some(first @ Endpoint::Unix(_)) = &first {
         for endpoint in endpoints.iter_mut().filter(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
             if let (Endpoint::Unix(socket), Endpoint::Unix(first)) = (endpoint, first) {

@@ -173,7 +173,7 @@ fn files_of_templates_and_of_a_process_missing_on_this_machine_are_notes() {
 fn persisted_secrets_are_in_the_state_folder_sealed_with_the_key_of_their_session() {
     let text = "[agent]\nstate_dir = \"STATE\"\n[session.main]\nseal_key_file = \"STATE/seal.key\"\n[templates]\npersist = true\n\
                 stale_if_error = \"2h\"\n[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
-                [listener.vault]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.vault.cache]\npersist = true\n";
+                [listener.vault]\nkind = \"api_proxy\"\naddress = \"unix:///run/a\"\n[listener.vault.cache]\npersist = true\n";
     let state = tempfile::tempdir().unwrap();
     let place = state.path().display().to_string();
     std::fs::write(state.path().join("seal.key"), "0123456789".repeat(4)).unwrap();

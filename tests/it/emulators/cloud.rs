@@ -74,7 +74,9 @@ async fn the_metadata_service_of_one_user_refuses_others() {
     }
     let folder = tempfile::tempdir().unwrap();
     for (own_user_only, expected) in [(true, "403 "), (false, "200 ")] {
-        let (cloud, _tasks) = start(folder.path(), |options| options.own_user_only = own_user_only);
+        let folder = folder.path().join(own_user_only.to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let (cloud, _tasks) = start(&folder, |options| options.own_user_only = own_user_only);
         assert_eq!(machine_token(&cloud, &format!("&resource={ARM}")).await.0, 200);
         let url =
             format!("{}metadata/identity/oauth2/token?api-version=2018-02-01&resource={ARM}", cloud.metadata_url());

@@ -50,7 +50,8 @@ fn project_files() -> Tree {
         tree.extend(read(folder, &[]));
     }
     tree.extend(read("", &["toml"]).into_iter().filter(|(path, _)| !path.contains('/')));
-    tree.retain(|path, _| !path.starts_with("tests/it/tidy"));
+    // Paths of the API in recorded calls look like those of a machine.
+    tree.retain(|path, _| !path.starts_with("tests/it/tidy") && path != "tests/it/fixtures/openbao-2.6.2.json");
     tree
 }
 
