@@ -110,7 +110,9 @@ pub struct ListenerLimits {
 
 /// Takes the peer, the status of the response (400 or 431) and the reason of a refused head. Clones share it.
 #[derive(Clone)]
-pub struct RefusedHeads(Arc<dyn Fn(&Peer, u16, &'static str) + Send + Sync>);
+pub struct RefusedHeads(Arc<RecordRefusal>);
+
+type RecordRefusal = dyn Fn(&Peer, u16, &'static str) + Send + Sync;
 
 impl RefusedHeads {
     /// Creates it of a function, which must not block.
