@@ -327,7 +327,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     }
     let unix = endpoints.iter().find(|endpoint| matches!(endpoint, Endpoint::Unix(_))).cloned();
     let (first, shared_folder) = socket_owner(reader, unix.or_else(|| endpoints.first().cloned()));
-    sockets.iter().for_each(|(text, path)| reader.check_socket_folder(text, path, shared_folder));
+    reader.check_socket_folders(&sockets, shared_folder);
     if let Some(first @ Endpoint::Unix(_)) = &first {
         for endpoint in endpoints.iter_mut().filter(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
             if let (Endpoint::Unix(socket), Endpoint::Unix(first)) = (endpoint, first) {

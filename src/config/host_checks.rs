@@ -111,6 +111,13 @@ impl Reader<'_> {
         }
     }
 
+    /// The same of several sockets.
+    pub(super) fn check_socket_folders(&self, sockets: &[(Text, PathBuf)], shared_folder: bool) {
+        for (text, path) in sockets {
+            self.check_socket_folder(text, path, shared_folder);
+        }
+    }
+
     /// Reports an output folder that users other than root and the agent's user own or may write: they could replace the
     /// file.
     pub(super) fn check_folder_not_shared(&self, text: &Text, path: &Path) {

@@ -104,7 +104,7 @@ pub enum Operation {
     LookupLease,
     /// `auth/token/create`, `auth/token/create/ROLE`, `auth/token/create-orphan`.
     CreateToken,
-    /// Any other call of `auth/token` that is not about the caller's own token, and calls about ids of AppRole.
+    /// Any other call of `auth/token` that is not about the caller's own token, and calls about ids of `AppRole`.
     OtherToken,
     /// `sys/wrapping/wrap`, `sys/wrapping/lookup`.
     Wrap,

@@ -40,7 +40,7 @@ impl RequestHandler {
         let path = path.to_owned();
         let display_name = mount.to_owned();
         let entity_id = entity_id(mount, &metadata);
-        let origin = Origin { namespace, path, display_name, metadata, entity_id, ..Origin::default() };
+        let origin = Origin { namespace, path, display_name, entity_id, metadata, ..Origin::default() };
         let auth = self.faults().with_tokens(|tokens| tokens.issue(role, origin, None, now));
         tracing::info!(event = "dev.secrets.login", role = name, "the emulated Vault gave a token");
         WrappableResponse::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))

@@ -48,7 +48,7 @@ pub enum LoginMethod {
     },
 }
 
-/// The one role of an AppRole method.
+/// The one role of an `AppRole` method.
 #[derive(Debug, Clone)]
 pub struct AppRoleMethod {
     /// Name.

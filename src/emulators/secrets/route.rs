@@ -39,7 +39,7 @@ pub(super) enum RequestKind {
     Seal,
     /// `auth/MOUNT/login`, `auth/MOUNT/login/NAME`.
     Login,
-    /// `auth/MOUNT/role/...`: ids of AppRole.
+    /// `auth/MOUNT/role/...`: ids of `AppRole`.
     AppRole,
     /// `sys/wrapping/unwrap`.
     Unwrap,
@@ -128,12 +128,11 @@ impl RequestKind {
             Self::Token(TokenCall::RenewSelf) => Operation::Renew,
             Self::Token(TokenCall::RevokeSelf) => Operation::Revoke,
             Self::Token(TokenCall::Create) => Operation::CreateToken,
-            Self::Token(_) => Operation::OtherToken,
+            Self::Token(_) | Self::AppRole => Operation::OtherToken,
             Self::Lease(LeaseCall::Lookup) => Operation::LookupLease,
             Self::Lease(LeaseCall::Renew) => Operation::RenewLease,
             Self::Lease(LeaseCall::Revoke | LeaseCall::RevokePrefix) => Operation::RevokeLease,
             Self::System | Self::Seal => Operation::System,
-            Self::AppRole => Operation::OtherToken,
             Self::PublicCertificate | Self::Engine(_) => Operation::Secret,
         })
     }

@@ -1,4 +1,4 @@
-//! Ids of AppRole (`auth/MOUNT/role/NAME/role-id`, `.../secret-id`). Time is passed in.
+//! Ids of `AppRole` (`auth/MOUNT/role/NAME/role-id`, `.../secret-id`). Time is passed in.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
