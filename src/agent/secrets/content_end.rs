@@ -1,5 +1,5 @@
-//! The end of what a server has made without a lease, as its content tells it: certificates of X.509 and SSH, AppRole's
-//! secret ids, and answers that name their end or their time to live.
+//! The end of what a server has made without a lease, as its content tells it: certificates of X.509 and SSH, secret
+//! ids, and answers that name their end or their time to live.
 
 use std::time::{Duration, SystemTime};
 

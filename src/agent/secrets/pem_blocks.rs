@@ -31,7 +31,7 @@ impl PemBlock {
         let headers = inner.iter().position(|line| line.is_empty()).filter(|_| inner[0].contains(':'));
         let (headers, inner) = inner.split_at(headers.map_or(0, |at| at + 1));
         let content = STANDARD.decode(Zeroizing::new(inner.concat()).as_bytes()).ok().map(Zeroizing::new)?;
-        let headers = headers.iter().map(|line| format!("{line}\n")).collect();
+        let headers = headers.iter().flat_map(|line| [line, "\n"]).collect();
         Some(Self { label: String::from_utf8(block.label.to_vec()).ok()?, content, headers })
     }
 
@@ -41,12 +41,12 @@ impl PemBlock {
         let base64 = Zeroizing::new(STANDARD.encode(content.as_slice()));
         let mut pem =
             Zeroizing::new(String::with_capacity(base64.len() * 66 / 64 + 2 * label.len() + headers.len() + 40));
-        pem.push_str(&format!("-----BEGIN {label}-----\n{headers}"));
+        ["-----BEGIN ", label, "-----\n", headers].into_iter().for_each(|part| pem.push_str(part));
         for line in base64.as_bytes().chunks(LINE) {
             pem.push_str(std::str::from_utf8(line).unwrap_or_default());
             pem.push('\n');
         }
-        pem.push_str(&format!("-----END {label}-----\n"));
+        ["-----END ", label, "-----\n"].into_iter().for_each(|part| pem.push_str(part));
         pem
     }
 }
