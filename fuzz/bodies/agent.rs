@@ -100,7 +100,7 @@ pub(crate) fn template(bytes: &[u8]) {
         variables: EnvVars::default(),
         folders: vec!["/etc/app".into()],
         write_folders: vec!["/etc/ssl/app".into()],
-        allows_missing_keys: bytes.len() % 2 == 0,
+        allows_missing_keys: bytes.len().is_multiple_of(2),
     };
     let compiled = match Template::compile(source) {
         Ok(compiled) => compiled,

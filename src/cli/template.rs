@@ -45,7 +45,7 @@ pub(super) struct Try {
     /// Folder below which `file` may read; repeatable
     #[arg(long, value_name = "FOLDER")]
     read_folder: Vec<PathBuf>,
-    /// Print a missing key as `<no value>`, as error_on_missing_key = false does
+    /// Print a missing key as `<no value>`, as `error_on_missing_key = false` does
     #[arg(long)]
     allow_missing_keys: bool,
     /// Delimiter at the start of an action

@@ -41,12 +41,16 @@ impl PemBlock {
         let base64 = Zeroizing::new(STANDARD.encode(content.as_slice()));
         let mut pem =
             Zeroizing::new(String::with_capacity(base64.len() * 66 / 64 + 2 * label.len() + headers.len() + 40));
-        ["-----BEGIN ", label, "-----\n", headers].into_iter().for_each(|part| pem.push_str(part));
+        for part in ["-----BEGIN ", label, "-----\n", headers] {
+            pem.push_str(part);
+        }
         for line in base64.as_bytes().chunks(LINE) {
             pem.push_str(std::str::from_utf8(line).unwrap_or_default());
             pem.push('\n');
         }
-        ["-----END ", label, "-----\n"].into_iter().for_each(|part| pem.push_str(part));
+        for part in ["-----END ", label, "-----\n"] {
+            pem.push_str(part);
+        }
         pem
     }
 }

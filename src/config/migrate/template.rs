@@ -142,22 +142,21 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
 
 /// Reads `error_on_missing_key`, which is false by default in the other agents (config/template.go).
 fn missing_keys(template: &mut Block<'_>, section: &mut Section) {
-    match template.take("error_on_missing_key") {
-        Some(missing) => match missing.flag() {
-            Some(true) => missing.record_kept("a missing key is an error"),
-            Some(false) => {
-                section.flag("error_on_missing_key", false);
-                missing.record_kept("error_on_missing_key");
-            }
-            None => missing.not_supported(NO_FLAG),
-        },
-        None => {
-            section.flag("error_on_missing_key", false);
-            template.record(
-                Outcome::Kept,
-                "error_on_missing_key = false, the default there: a missing key is printed as <no value>",
-            );
+    let Some(missing) = template.take("error_on_missing_key") else {
+        section.flag("error_on_missing_key", false);
+        template.record(
+            Outcome::Kept,
+            "error_on_missing_key = false, the default there: a missing key is printed as <no value>",
+        );
+        return;
+    };
+    match missing.flag() {
+        Some(true) => missing.record_kept("a missing key is an error"),
+        Some(false) => {
+            section.at(missing.origin()).flag("error_on_missing_key", false);
+            missing.record_kept("error_on_missing_key");
         }
+        None => missing.not_supported(NO_FLAG),
     }
 }
 
