@@ -8,6 +8,7 @@ use keyward_telemetry::error_code::ErrorCode;
 use url::{Host, Url};
 
 use super::call::Client;
+use super::environment_proxy::EnvironmentProxies;
 use super::reqwest_resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::tls::{CertificateError, FileBacked, client_config, plain_client_config};
@@ -46,15 +47,20 @@ impl ClientOptions {
         }
     }
 
-    /// Selects the proxy to `url`, as reqwest does.
+    /// Selects the proxy to `url`.
+    fn select_proxy(&self, url: &Url) -> Option<Url> {
+        match &self.proxy {
+            ProxyMode::Direct => None,
+            ProxyMode::Environment if self.tls.server_name.is_some() || is_loopback(url) => None,
+            ProxyMode::Environment => EnvironmentProxies::from_env().proxy_for(url).cloned(),
+            ProxyMode::Through(proxy) => Some(proxy.clone()),
+        }
+    }
+
+    /// Returns the proxy to `url`, with its credentials.
     pub(crate) fn proxy_for(&self, url: &Url) -> Option<Intercept> {
-        let matcher = match &self.proxy {
-            ProxyMode::Direct => return None,
-            ProxyMode::Environment if self.tls.server_name.is_some() || is_loopback(url) => return None,
-            ProxyMode::Environment => Matcher::from_env(),
-            ProxyMode::Through(proxy) => Matcher::builder().all(proxy.as_str()).build(),
-        };
-        matcher.intercept(&url.as_str().parse().ok()?)
+        let proxy = self.select_proxy(url)?;
+        Matcher::builder().all(proxy.as_str()).build().intercept(&url.as_str().parse().ok()?)
     }
 
     /// Returns host and port of the proxy to `url`.
@@ -92,12 +98,9 @@ impl ClientOptions {
                     None => resolver.clone(),
                 };
                 builder = builder.dns_resolver(Arc::new(resolver));
-                match &self.proxy {
-                    ProxyMode::Environment if self.tls.server_name.is_none() && !is_loopback(url) => builder,
-                    ProxyMode::Environment | ProxyMode::Direct => builder.no_proxy(),
-                    ProxyMode::Through(proxy) => {
-                        builder.proxy(reqwest::Proxy::all(proxy.as_str()).map_err(|_| BuildError::Proxy)?)
-                    }
+                match self.select_proxy(url) {
+                    None => builder.no_proxy(),
+                    Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy).map_err(|_| BuildError::Proxy)?),
                 }
             }
         };

@@ -1,5 +1,6 @@
 //! HTTP clients with timeouts, trust settings and proxies. They never follow redirects.
 
+mod environment_proxy;
 mod build;
 mod reqwest_resolver;
 mod call;
@@ -15,6 +16,7 @@ pub use call::{
     Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,
 };
 pub(crate) use call::{join_path, join_segments};
+pub use environment_proxy::EnvironmentProxies;
 pub use reqwest_resolver::Resolver;
 
 pub use crate::tls::{ClientCertificate, TlsOptions};
@@ -46,7 +48,8 @@ pub enum ServerAddress {
 /// Selects a proxy for requests.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; not for loopback, a unix socket or a given server name.
+    /// Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` ([`EnvironmentProxies`]); not for loopback, a unix socket or a given
+    /// server name.
     Environment,
     /// Connects directly.
     Direct,

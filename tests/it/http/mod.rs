@@ -2,6 +2,7 @@
 
 #[cfg(feature = "dev")]
 mod early_responses;
+mod environment_proxy;
 mod reverse_proxy;
 mod guard;
 #[cfg(feature = "dev")]
