@@ -38,6 +38,8 @@ pub struct RetryBudget {
     caller_cost: Option<u32>,
     callers: CallerRetries,
     after_success: TokenBucket,
+    /// Quick retries after refusals that are left; `None` for a budget without any.
+    quick_retries: Option<usize>,
 }
 
 /// Cause of a failed login, which decides how soon the next one is allowed.
@@ -70,7 +72,15 @@ impl RetryBudget {
             caller_cost: None,
             callers: CallerRetries::new(now),
             after_success: TokenBucket::full(AFTER_SUCCESS, now),
+            quick_retries: None,
         }
+    }
+
+    /// Retries soon after the first refusals that follow the start, a success or a change of the login's files: what the server
+    /// lacks may be about to be there. Failures of the previous process count.
+    pub(crate) fn with_quick_retries(self) -> Self {
+        let failures = usize::try_from(self.failures).unwrap_or(usize::MAX);
+        Self { quick_retries: Some(QUICK_RETRIES.len().saturating_sub(failures)), ..self }
     }
 
     /// Returns the failed logins since the last success.
@@ -102,7 +112,7 @@ impl RetryBudget {
             // The first time, the proof says when it is valid. If it is refused again, a clock is wrong.
             FailureCause::Clock(wait) if self.clock_failures == 0 => wait.clamp(Duration::from_secs(1), MAX_WAIT),
             FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
-            FailureCause::Refused => slow,
+            FailureCause::Refused => self.take_quick_retry(unit).unwrap_or(slow),
         };
         let retry_after = spread_retry_after(retry_after, unit);
         self.clock_failures =
@@ -117,6 +127,14 @@ impl RetryBudget {
             FailureCause::Identity => Some(IDENTITY_COST),
             FailureCause::Refused | FailureCause::Clock(_) => None,
         };
+    }
+
+    /// Takes one of the quick retries, and returns the wait before it.
+    fn take_quick_retry(&mut self, unit: f64) -> Option<Duration> {
+        let left = self.quick_retries.as_mut().filter(|left| **left > 0)?;
+        let wait = QUICK_RETRIES[QUICK_RETRIES.len() - *left];
+        *left -= 1;
+        Some(wait.mul_f64(0.4f64.mul_add(unit, 0.8)))
     }
 
     /// Records a failed renewal, which does not delay logins.
@@ -183,6 +201,13 @@ impl RetryBudget {
         self.failing_since = None;
         self.succeeded = Some(now);
         self.caller_cost = None;
+        self.refill_quick_retries();
+    }
+
+    const fn refill_quick_retries(&mut self) {
+        if let Some(left) = &mut self.quick_retries {
+            *left = QUICK_RETRIES.len();
+        }
     }
 
     /// Forgets failures that belong to other settings. The buckets are not refilled.
@@ -200,6 +225,12 @@ impl RetryBudget {
     /// Ends the wait after a failed login: its cause may be gone.
     pub(crate) const fn end_wait(&mut self, now: ClockReading) {
         self.not_before = now;
+    }
+
+    /// Ends the wait after a failed login, as a file that the login reads has changed. A `Retry-After` still counts.
+    pub(crate) fn end_wait_for_change(&mut self, now: ClockReading) {
+        self.not_before = now.later(self.retry_after_until);
+        self.refill_quick_retries();
     }
 
     /// Takes an unplanned login out of the bucket.
@@ -274,6 +305,7 @@ impl RetryBudget {
             },
             // The record has no place for it. While tokens die early, none of the session's own logins are left either.
             after_success: TokenBucket::restore(AFTER_SUCCESS, record.logins, now),
+            quick_retries: None,
         }
     }
 }
@@ -286,6 +318,9 @@ pub(super) fn spread_retry_after(retry_after: Option<Duration>, unit: f64) -> Du
 
 /// Longest wait that a server, a clock or a record can impose.
 const MAX_WAIT: Duration = Duration::from_mins(15);
+
+/// Waits before the quick retries, a fifth more or less. They take from [`LOGINS`] as all unplanned logins do.
+const QUICK_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 
 /// Unplanned logins.
 const LOGINS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(2) };

@@ -212,6 +212,7 @@ impl Session {
             publisher,
             identity,
             login,
+            connection_files: options.upstream.client.tls.files(),
             refresh_signal: refresh_signal.clone(),
             clock: shared.clock.clone(),
             session_statuses: shared.session_statuses.clone(),

@@ -29,6 +29,11 @@ pub enum Availability<T> {
 }
 
 impl<T> Availability<T> {
+    /// Returns true if both are the same published credential.
+    pub fn is_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Available(one), Self::Available(other)) if Arc::ptr_eq(one, other))
+    }
+
     /// Returns the credential, if there is one.
     pub fn available(self) -> Option<Arc<T>> {
         match self {
@@ -58,16 +63,27 @@ pub struct CredentialState<T> {
     pub last_checked: Option<ClockReading>,
     /// Error of the last update of a credential that is available all the same.
     pub update_error: Option<UpdateError>,
+    /// Set while the server refuses an available credential and its replacement is not there yet.
+    pub awaited: Option<AwaitedReplacement>,
     /// Time from which `retry_after` counts; `None` if the publisher has no clock.
-    unavailable_since: Option<ClockReading>,
+    counted_from: Option<ClockReading>,
 }
 
 impl<T> CredentialState<T> {
     /// Returns what is left of `retry_after` at `now`, and at least a second.
     pub fn remaining_wait(&self, retry_after: Duration, now: ClockReading) -> Duration {
-        let Some(since) = self.unavailable_since else { return retry_after };
+        let Some(since) = self.counted_from else { return retry_after };
         retry_after.saturating_sub(now.since(since)).max(Duration::from_secs(1))
     }
+}
+
+/// Replacement of a credential that the server refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedReplacement {
+    /// Reason why the credential is refused, fit for a caller's eyes: it holds no secret.
+    pub reason: Arc<str>,
+    /// Time after which a caller should ask again.
+    pub retry_after: Duration,
 }
 
 /// Error of an update.
@@ -85,7 +101,8 @@ impl<T> Clone for CredentialState<T> {
             availability: self.availability.clone(),
             last_checked: self.last_checked,
             update_error: self.update_error.clone(),
-            unavailable_since: self.unavailable_since,
+            awaited: self.awaited.clone(),
+            counted_from: self.counted_from,
         }
     }
 }
@@ -93,7 +110,8 @@ impl<T> Clone for CredentialState<T> {
 /// Creates a publisher and a watch on it. The credential is unavailable for `reason` until the first publication.
 pub fn credential_channel<T>(reason: &str) -> (CredentialPublisher<T>, CredentialWatch<T>) {
     let availability = Availability::Unavailable { reason: reason.into(), retry_after: Duration::from_secs(1) };
-    let state = CredentialState { availability, last_checked: None, update_error: None, unavailable_since: None };
+    let state =
+        CredentialState { availability, last_checked: None, update_error: None, awaited: None, counted_from: None };
     let (sender, receiver) = watch::channel(state);
     (CredentialPublisher(sender), CredentialWatch(receiver))
 }
@@ -105,7 +123,18 @@ pub struct CredentialPublisher<T>(watch::Sender<CredentialState<T>>);
 impl<T> CredentialPublisher<T> {
     /// Publishes a new state to all readers.
     pub fn publish(&self, availability: Availability<T>, last_checked: Option<ClockReading>) {
-        self.replace(availability, last_checked, None);
+        self.replace(availability, last_checked, None, None);
+    }
+
+    /// Publishes at `now` a credential that the server refuses, and that its replacement is awaited.
+    pub fn publish_refused(
+        &self,
+        value: Arc<T>,
+        awaited: AwaitedReplacement,
+        now: ClockReading,
+        last_checked: Option<ClockReading>,
+    ) {
+        self.replace(Availability::Available(value), last_checked, Some(awaited), Some(now));
     }
 
     /// Publishes at `now` that there is no credential, and that a caller should ask again `retry_after` from now.
@@ -116,16 +145,17 @@ impl<T> CredentialPublisher<T> {
         now: ClockReading,
         last_checked: Option<ClockReading>,
     ) {
-        self.replace(Availability::Unavailable { reason: reason.into(), retry_after }, last_checked, Some(now));
+        self.replace(Availability::Unavailable { reason: reason.into(), retry_after }, last_checked, None, Some(now));
     }
 
     fn replace(
         &self,
         availability: Availability<T>,
         last_checked: Option<ClockReading>,
-        unavailable_since: Option<ClockReading>,
+        awaited: Option<AwaitedReplacement>,
+        counted_from: Option<ClockReading>,
     ) {
-        self.0.send_replace(CredentialState { availability, last_checked, update_error: None, unavailable_since });
+        self.0.send_replace(CredentialState { availability, last_checked, update_error: None, awaited, counted_from });
     }
 
     /// Records a check that left the credential as it is, and wakes readers.

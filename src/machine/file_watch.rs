@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -40,8 +41,9 @@ impl FileWatch {
     pub fn follow(&self, path: &Path) {
         let Some(events) = &self.events else { return };
         for folder in folders(path) {
-            // A missing folder is tried again when the file is next read.
-            let _ = inotify::add_watch(events.get_ref(), &folder, self.flags);
+            // A missing folder is tried again when the file is next read; a folder above it shows when it is created.
+            let mut above = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+            above.find(|folder| inotify::add_watch(events.get_ref(), *folder, self.flags) != Err(Errno::NOENT));
         }
     }
 

@@ -202,6 +202,8 @@ impl ResponseCache {
         let with_session = options.with_session;
         let caller = options.caller;
         let sent = cache.now();
+        // The age of a value counts when it is asked for: a server that is silent for `response_timeout` does not make it useless.
+        let was_usable = kind == EntryKind::Plain && cache.lookup(&key).is_some_and(|hit| cache.is_usable(&hit));
         let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
         let refused = response.extensions().get::<NoFreeConnection>().map(|_| caller.group());
         let mut response = match self.buffer(response).await {
@@ -216,7 +218,7 @@ impl ResponseCache {
         let is_current =
             || !with_session || tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
         if is_outage(response.status.as_u16()) {
-            if let Some(hit) = cache.lookup(&key).filter(|hit| cache.is_usable(hit)) {
+            if let Some(hit) = cache.lookup(&key).filter(|hit| was_usable || cache.is_usable(hit)) {
                 response = into_buffered(response_to_hit(&hit, "STALE").into_parts().0, hit.body());
             }
         } else if leader.is_outdated() {

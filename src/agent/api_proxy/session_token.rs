@@ -45,13 +45,26 @@ impl SessionToken {
         Self { watch, clock, cached: RwLock::new(None) }
     }
 
-    /// Returns the current token. A token past its end is refused even where the session has not published that yet.
+    /// Returns true if the last check of the token had no result.
+    pub(super) fn has_failed_check(&self) -> bool {
+        self.watch.read(|state| state.update_error.is_some())
+    }
+
+    /// Returns the current token, unless a login is to replace it. A token past its end is refused even where the session has
+    /// not published that yet.
     pub(super) fn current(&self) -> Result<TokenHeader, TokenUnavailable> {
         self.watch.read(|state| match &state.availability {
             Availability::Available(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {
                 Err(TokenUnavailable { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) })
             }
-            Availability::Available(token) => Ok(self.header_for(token)),
+            Availability::Available(token) => match &state.awaited {
+                None => Ok(self.header_for(token)),
+                // The server would answer with its 403, which tells the caller nothing of the login that comes.
+                Some(awaited) => {
+                    let retry_after = state.remaining_wait(awaited.retry_after, self.clock.now());
+                    Err(TokenUnavailable { reason: Arc::clone(&awaited.reason), retry_after })
+                }
+            },
             Availability::Unavailable { reason, retry_after } => {
                 let retry_after = state.remaining_wait(*retry_after, self.clock.now());
                 Err(TokenUnavailable { reason: Arc::clone(reason), retry_after })

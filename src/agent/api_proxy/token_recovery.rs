@@ -146,21 +146,36 @@ impl TokenRecovery {
         let is_refused = |token: &TokenHeader| token.generation() == refused.generation();
         if self.session_token.current().is_ok_and(|token| is_refused(&token)) {
             if self.request_check(token_is_dead) == Some(false) {
-                return Recovery::Unchanged;
+                return self.unchanged(token_is_dead);
             }
             // Waits even if this refusal requested no check: that of another request may be under way. A check that finds
             // the token dead completes once a login has replaced it.
             let timeout = if token_is_dead { CHECK_TIMEOUT + LOGIN_TIMEOUT } else { CHECK_TIMEOUT };
             if tokio::time::timeout(timeout, self.check.wait()).await.is_err() {
-                return Recovery::Unchanged;
+                return if token_is_dead { Recovery::Unavailable(unchecked()) } else { Recovery::Unchanged };
             }
         }
         match self.wait_for_token_until(Instant::now() + LOGIN_TIMEOUT).await {
-            Ok(token) if is_refused(&token) => Recovery::Unchanged,
+            Ok(token) if is_refused(&token) => self.unchanged(token_is_dead),
             Ok(token) => Recovery::Replaced(token),
             Err(unavailable) => Recovery::Unavailable(unavailable),
         }
     }
+
+    /// Returns the result for a token that the session still has. If the server says that it is dead and does not answer the
+    /// check, the caller has to ask again: the refusal is not about the call.
+    fn unchanged(&self, token_is_dead: bool) -> Recovery {
+        if token_is_dead && self.session_token.has_failed_check() {
+            Recovery::Unavailable(unchecked())
+        } else {
+            Recovery::Unchanged
+        }
+    }
+}
+
+fn unchecked() -> TokenUnavailable {
+    let reason = "the server refuses the session's token, and does not answer the check of it".into();
+    TokenUnavailable { reason, retry_after: Duration::from_secs(5) }
 }
 
 /// Longest wait for a check, which is one call of the server.

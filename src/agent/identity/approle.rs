@@ -116,4 +116,9 @@ impl IdentitySource for AppRoleSource {
     fn describe(&self) -> String {
         format!("approle (role id in {})", self.options.role_id_file.display())
     }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let secret_id = self.options.secret_id_file.clone();
+        std::iter::once(self.options.role_id_file.clone()).chain(secret_id).collect()
+    }
 }

@@ -1,5 +1,6 @@
 //! The Azure identity source: selects where the token comes from, retries, and reads the token's claims.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -98,6 +99,10 @@ impl IdentitySource for CloudSource {
     fn describe(&self) -> String {
         select_source(&self.options)
             .map_or_else(|error| error.source_name.to_owned(), |selection| selection.selected.describe())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        select_source(&self.options).map(|selection| selection.selected.files()).unwrap_or_default()
     }
 }
 

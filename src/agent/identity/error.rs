@@ -83,6 +83,9 @@ pub(super) enum AttemptError {
     /// The file of the federated token is missing or unreadable.
     #[error("{0}")]
     NoAssertion(String),
+    /// The file of a token proxy's CA certificates is missing or empty, as while it is replaced.
+    #[error("{0}")]
+    NoAuthorities(String),
     /// The token has expired or is about to.
     #[error("the token expires in less than a minute")]
     Expiring,
@@ -105,7 +108,8 @@ pub(super) struct ErrorResponse {
     pub(super) status: u16,
     /// The `error` code of the body.
     pub(super) error: String,
-    /// Description in the body, at most 300 characters; of a body that is not JSON the first 200.
+    /// Description in the body, at most 300 characters; of a body that is not JSON the first 200. It ends with the proxy that
+    /// the response came through.
     pub(super) text: String,
     /// True if the body is not a JSON object, as those of Azure's services are.
     pub(super) is_foreign: bool,
@@ -115,6 +119,8 @@ pub(super) struct ErrorResponse {
     pub(super) retry_after: Option<Duration>,
     /// `WWW-Authenticate` header.
     pub(super) challenge: Option<String>,
+    /// True if a token proxy answered.
+    pub(super) is_token_proxy: bool,
 }
 
 impl std::fmt::Display for ErrorResponse {

@@ -39,4 +39,8 @@ impl IdentitySource for JwtFileSource {
     fn describe(&self) -> String {
         format!("the signed token in {}", self.0.path().display())
     }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.0.path().to_owned()]
+    }
 }

@@ -111,16 +111,27 @@ struct TokenFileSource(PathBuf);
 impl IdentitySource for TokenFileSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let text = secret::read_file(&self.0).map_err(|error| unreadable("token file", &error))?;
-        ClientToken::parse(text).map(IdentityProof::Token).ok_or_else(|| IdentityError {
+        // A wrapped token, as the sinks of agents write it. It could be taken for a token: it has no space.
+        let is_json = text.expose_secret().starts_with('{');
+        let token = ClientToken::parse(text).filter(|_| !is_json);
+        token.map(IdentityProof::Token).ok_or_else(|| IdentityError {
             kind: IdentityErrorKind::Denied,
             source_name: "token file",
-            message: format!("{} holds no token: it must be 1 to 4096 visible ASCII characters", self.0.display()),
-            hint: None,
+            message: if is_json {
+                format!("{} holds JSON instead of a token", self.0.display())
+            } else {
+                format!("{} holds no token: it must be 1 to 4096 visible ASCII characters", self.0.display())
+            },
+            hint: is_json.then_some("a response-wrapped token has to be unwrapped first, and put there by itself"),
             retry_after: None,
         })
     }
 
     fn describe(&self) -> String {
         format!("the token in {}", self.0.display())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.0.clone()]
     }
 }

@@ -35,6 +35,8 @@ mod method;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use keyward_credentials::jwt::UnverifiedClaims;
 use keyward_machine::secret_string::SecretString;
@@ -111,6 +113,11 @@ pub trait IdentitySource: std::fmt::Debug + Send + Sync {
 
     /// Describes the source for logs and status, such as `metadata service (client_id 1234...)`.
     fn describe(&self) -> String;
+
+    /// Returns the files that the source reads for each proof. After a failure, a change of one of them is a reason to try again.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// Proof of an identity, which a login sends.

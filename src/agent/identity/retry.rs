@@ -22,6 +22,7 @@ pub(super) enum FailureKind {
     Unreachable,
     ConnectTimedOut,
     IdentityNotFound,
+    IdentityAmbiguous,
     EndpointMissing,
     Updating,
     Throttled,
@@ -92,6 +93,10 @@ pub(super) fn to_identity_error(
         AttemptError::Untrusted(_) => {
             Some("the token endpoint's certificate is not trusted; check if a proxy intercepts TLS")
         }
+        AttemptError::Refused(ErrorResponse { is_token_proxy: true, status: 401 | 403, .. }) => Some(
+            "the pod needs the annotation azure.workload.identity/use-identity-binding: \"true\", and its service account the \
+             verb use-managed-identity for the client id",
+        ),
         AttemptError::Redirected(_) => Some("a proxy or a portal answers in place of the service"),
         _ => rule.hint,
     };
@@ -116,7 +121,9 @@ pub(super) fn failure_kind(failure: &AttemptError, endpoint: IdentityEndpoint) -
     match failure {
         AttemptError::Unreachable(_) => FailureKind::Unreachable,
         AttemptError::ConnectTimedOut(_) => FailureKind::ConnectTimedOut,
-        AttemptError::Broken(_) | AttemptError::Unreadable(_) => FailureKind::ServerError,
+        AttemptError::Broken(_) | AttemptError::Unreadable(_) | AttemptError::NoAuthorities(_) => {
+            FailureKind::ServerError
+        }
         AttemptError::NoAssertion(_) => FailureKind::AssertionMissing,
         AttemptError::Expiring => FailureKind::Expiring,
         AttemptError::Untrusted(_)
@@ -148,6 +155,9 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         400 if endpoint != IdentityEndpoint::Authority && is_identity_missing(&refusal.text) => {
             FailureKind::IdentityNotFound
         }
+        400 if endpoint != IdentityEndpoint::Authority && is_identity_ambiguous(&refusal.text) => {
+            FailureKind::IdentityAmbiguous
+        }
         // The metadata service responds with 404 or 410 while it updates itself.
         404 if endpoint != IdentityEndpoint::Authority => FailureKind::EndpointMissing,
         410 if endpoint != IdentityEndpoint::Authority => FailureKind::Updating,
@@ -164,6 +174,11 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
 fn is_identity_missing(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("identity not found") || text.contains("managed identity found")
+}
+
+/// The metadata service says "Multiple user assigned identities exist, please specify the clientId / resourceId".
+fn is_identity_ambiguous(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("multiple user assigned identities")
 }
 
 const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRule {
@@ -188,6 +203,14 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
             IdentityErrorKind::Denied,
             Some(
                 "assign the identity to this machine, and set client_id if it has several; a new assignment takes minutes, a recreated identity needs a restart of the machine",
+            ),
+        ),
+        FailureKind::IdentityAmbiguous => (
+            &[],
+            IdentityErrorKind::Denied,
+            Some(
+                "this machine has several user-assigned identities: set client_id or object_id to the one to use; with \
+                 authenticate_from_environment set AZURE_CLIENT_ID",
             ),
         ),
         FailureKind::EndpointMissing => (

@@ -1,6 +1,6 @@
 //! Selects the identity source by the configuration and the environment variables only; nothing is probed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use keyward_machine::secret_string::SecretString;
 use url::Url;
@@ -84,7 +84,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
         _ if !allowed.workload => skipped.push((WORKLOAD, EXCLUDED.to_owned())),
         (Some(_), Some(_)) => skipped.push((WORKLOAD, "a service principal takes precedence".to_owned())),
         (Some(file), None) => {
-            let principal = principal(variables, "AZURE_FEDERATED_TOKEN_FILE")?;
+            let principal = principal(variables, FEDERATED_TOKEN_FILE)?;
             chosen = Some(SelectedSource::Workload(principal, file.into(), TokenProxy::from_variables(variables)?));
         }
         (None, None) if TokenProxy::from_variables(variables)?.is_some() => {
@@ -184,7 +184,8 @@ fn principal(variables: &AzureEnv, because: &str) -> Result<ServicePrincipal, Id
     let (Some(tenant), Some(client_id)) = (variables.get(needed[0]), variables.get(needed[1])) else {
         let verb = if missing.len() == 1 { "is" } else { "are" };
         let message = format!("{because} is set, but {} {verb} missing", missing.join(" and "));
-        return Err(config_error(message, Some("set all of them, or none")));
+        let hint = if because == FEDERATED_TOKEN_FILE && missing == [needed[1]] { NO_CLIENT_ID } else { SET_ALL };
+        return Err(config_error(message, Some(hint)));
     };
     Ok(ServicePrincipal {
         authority: authority(variables)?,
@@ -192,6 +193,11 @@ fn principal(variables: &AzureEnv, because: &str) -> Result<ServicePrincipal, Id
         client_id: client_id.to_owned(),
     })
 }
+
+const FEDERATED_TOKEN_FILE: &str = "AZURE_FEDERATED_TOKEN_FILE";
+const SET_ALL: &str = "set all of them, or none";
+const NO_CLIENT_ID: &str = "a pod gets it by the annotation azure.workload.identity/client-id of its service account: add it there, and \
+                            restart the pod";
 
 fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
     // Any https host is accepted: sovereign clouds have authorities of their own.
@@ -262,6 +268,18 @@ impl SelectedSource {
             Self::Workload(principal, _, None) => with_principal(WORKLOAD, principal),
             Self::Workload(principal, _, Some(proxy)) => {
                 format!("{} by the token proxy {}", with_principal(WORKLOAD, principal), proxy.address())
+            }
+        }
+    }
+
+    /// Returns the files that each proof reads.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Managed(..) | Self::ClientSecret(..) => Vec::new(),
+            Self::ClientCertificate(_, certificate) => vec![certificate.path.clone()],
+            Self::Workload(_, file, proxy) => {
+                let ca_file = proxy.as_ref().and_then(TokenProxy::ca_file).map(Path::to_owned);
+                std::iter::once(file.clone()).chain(ca_file).collect()
             }
         }
     }

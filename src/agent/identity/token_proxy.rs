@@ -2,7 +2,8 @@
 //!
 //! The variables and their rules are those of Azure's SDKs (azidentity for Go, "identity binding").
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use url::Url;
@@ -10,7 +11,7 @@ use url::Url;
 use super::AzureEnv;
 use super::error::AttemptError;
 use super::error::{IdentityError, config_error};
-use super::transport::Transport;
+use super::transport::{PROXY_VARIABLE, Transport};
 
 /// URL of the token proxy, and the CA certificates to trust there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +33,7 @@ enum TrustedCas {
     Pem(String),
 }
 
-const URL: &str = "AZURE_KUBERNETES_TOKEN_PROXY";
+const URL: &str = PROXY_VARIABLE;
 const SERVER_NAME: &str = "AZURE_KUBERNETES_SNI_NAME";
 const CA_FILE: &str = "AZURE_KUBERNETES_CA_FILE";
 const CA_DATA: &str = "AZURE_KUBERNETES_CA_DATA";
@@ -81,6 +82,14 @@ impl TokenProxy {
         format!("{}{port}", self.url.host_str().unwrap_or_default())
     }
 
+    /// Returns the file of the trusted CA certificates, which each exchange reads.
+    pub(super) fn ca_file(&self) -> Option<&Path> {
+        match &self.trusted {
+            TrustedCas::File(file) => Some(file),
+            TrustedCas::System | TrustedCas::Pem(_) => None,
+        }
+    }
+
     /// Returns the URL of an authority's path, below the proxy's own path.
     pub(super) fn url_for(&self, path: &str) -> Url {
         let mut url = self.url.clone();
@@ -96,26 +105,32 @@ impl TokenProxy {
 
     /// Builds a client for one exchange.
     ///
-    /// `last` holds the last content of the CA file, which is used while the file is empty because it is being rewritten.
+    /// `last` holds the last content of the CA file, which is used while the file is missing or empty because it is being
+    /// replaced.
     pub(super) fn transport(&self, last: &Mutex<Option<Vec<u8>>>) -> Result<Transport, AttemptError> {
         let pem = match &self.trusted {
             TrustedCas::System => None,
             TrustedCas::Pem(pem) => Some((pem.clone().into_bytes(), CA_DATA.to_owned())),
             TrustedCas::File(file) => {
                 let name = file.display();
-                let read = std::fs::read(file)
-                    .map_err(|error| AttemptError::setting(format!("cannot read {name} ({CA_FILE}): {error}")))?;
+                let (read, problem) = match std::fs::read(file) {
+                    Ok(read) => (read, "is empty"),
+                    Err(error) if error.kind() == ErrorKind::NotFound => (Vec::new(), "does not exist"),
+                    Err(error) => {
+                        return Err(AttemptError::setting(format!("cannot read {name} ({CA_FILE}): {error}")));
+                    }
+                };
                 let mut last = last.lock();
                 if !read.is_empty() {
                     *last = Some(read);
                 }
                 let Some(pem) = last.clone() else {
-                    return Err(AttemptError::Broken(format!("{name} ({CA_FILE}) is empty")));
+                    return Err(AttemptError::NoAuthorities(format!("{name} ({CA_FILE}) {problem}")));
                 };
                 Some((pem, format!("{name} ({CA_FILE})")))
             }
         };
         let connect_to = self.server_name.as_ref().and_then(|_| self.url.host());
-        Transport::token_proxy(pem.as_ref().map(|(pem, name)| (&**pem, &**name)), connect_to.as_ref())
+        Transport::token_proxy(self.address(), pem.as_ref().map(|(pem, name)| (&**pem, &**name)), connect_to.as_ref())
     }
 }

@@ -73,8 +73,10 @@ pub(super) async fn check(
     json(StatusCode::OK, &report(&reader, &after, &clock, None))
 }
 
+/// Waits for a check after `from` whose result is final: a login may be about to replace a refused token.
 async fn wait_for_check(watch: &mut TokenWatch, from: Option<ClockReading>) {
-    while watch.current().last_checked == from {
+    let is_pending = |state: CredentialState<Token>| state.last_checked == from || state.awaited.is_some();
+    while is_pending(watch.current()) {
         if watch.changed().await.is_err() {
             // The session has ended, so only the timeout is left.
             std::future::pending::<()>().await;

@@ -6,7 +6,7 @@
 use keyward_telemetry::error_code::ErrorCode;
 
 use super::AuthMethodKind;
-use crate::server_client::{CallError, is_outage};
+use crate::server_client::{CallError, TokenVerdict, is_outage};
 
 /// Class of a failed login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,10 @@ pub fn classify(method: AuthMethodKind, error: &CallError) -> (LoginFailureKind,
 pub(super) fn token_file_hint(error: &CallError) -> Option<&'static str> {
     match error {
         CallError::LimitedUse { .. } => Some(LIMITED_FILE),
-        error => error.verdict().suspects_token().then_some(DEAD),
+        error => match error.verdict() {
+            TokenVerdict::Denied => Some(NO_LOOKUP),
+            verdict => verdict.suspects_token().then_some(DEAD),
+        },
     }
 }
 
@@ -226,6 +229,8 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
 const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";
 const LIMITED_ROLE: &str = "set token_num_uses = 0 in the role";
 const LIMITED_FILE: &str = "put a token without a limit of uses into the file";
+const NO_LOOKUP: &str =
+    "the token in the file may not look itself up; one that is response-wrapped has to be unwrapped first";
 const DEAD: &str = "the token in the file has ended or was revoked: put a new one there";
 
 #[cfg(test)]

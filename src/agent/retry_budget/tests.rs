@@ -44,6 +44,31 @@ fn a_clock_that_stays_wrong_is_tried_slowly_after_one_fetch() {
 }
 
 #[test]
+fn three_quick_retries_follow_the_start_a_success_and_a_change_of_a_file() {
+    let mut budget = RetryBudget::new(at(0)).with_quick_retries();
+    let refuse = |budget: &mut RetryBudget, now: u64, unit: f64| {
+        budget.record_failure(at(now), FailureCause::Refused, None, unit);
+        budget.not_before().boot.saturating_sub(Duration::from_secs(now)).as_millis()
+    };
+    let waits = |budget: &mut RetryBudget, unit: f64| [(); 5].map(|()| refuse(budget, 1000, unit));
+    assert_eq!(waits(&mut budget, 0.5), [1000, 5000, 15_000, 225_000, 225_000]);
+    budget.record_success(at(1000));
+    assert_eq!(waits(&mut budget, 0.0), [800, 4000, 12_000, 150_000, 150_000]);
+    budget.end_wait_for_change(at(1000));
+    assert_eq!(budget.not_before(), at(1000));
+    assert_eq!(waits(&mut budget, 1.0), [1200, 6000, 18_000, 300_000, 300_000]);
+    budget.record_failure(at(1000), FailureCause::Refused, Some(Duration::from_mins(2)), 0.0);
+    budget.end_wait_for_change(at(1060));
+    assert_eq!(budget.not_before(), at(1120), "the server asked to wait");
+    let mut restarted = RetryBudget::restore(&budget.to_record(), at(1060)).with_quick_retries();
+    assert_eq!(restarted.not_before(), at(1120), "a restart does not end a wait");
+    assert_eq!(waits(&mut restarted, 0.5)[0], 225_000, "nor does it give new quick retries");
+    restarted.reset_failures(at(1060));
+    assert_eq!(waits(&mut restarted, 0.5)[..2], [1000, 5000], "changed settings do");
+    assert_eq!(waits(&mut RetryBudget::new(at(1000)), 0.0)[0], 150_000, "other budgets have none");
+}
+
+#[test]
 fn failed_renewals_do_not_delay_logins() {
     let mut budget = RetryBudget::new(at(0));
     for _ in 0..20 {

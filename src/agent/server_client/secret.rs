@@ -53,9 +53,14 @@ impl SecretFields {
         }
     }
 
-    /// Returns a field that is a string and not empty.
+    /// Returns a field that is a string and not empty, or an integer.
     pub fn text(&self, field: &str) -> Option<SecretString> {
-        self.inner().get(field)?.as_str().filter(|text| !text.is_empty()).map(SecretString::from)
+        match self.inner().get(field)? {
+            Value::String(text) if !text.is_empty() => Some(SecretString::from(text.as_str())),
+            // Of a fraction the digits that were written are lost.
+            Value::Number(number) if !number.is_f64() => Some(SecretString::from(number.to_string())),
+            _ => None,
+        }
     }
 }
 
@@ -294,6 +299,11 @@ mod tests {
         check(json!({ "lease_id": "", "lease_duration": 0, "data": { "token": "t" } }), "token", Some("t"), None);
         let leased = json!({ "lease_id": "a/b/c", "lease_duration": 60, "renewable": true, "data": { "token": "t" } });
         check(leased, "token", Some("t"), Some(("a/b/c", 60, true)));
+        for (value, expected) in
+            [(json!(5432), Some("5432")), (json!(-1), Some("-1")), (json!(1.5), None), (json!(true), None)]
+        {
+            check(json!({ "data": { "pin": value } }), "pin", expected, None);
+        }
         let without_duration = json!({ "lease_id": "a/b/c", "lease_duration": 0, "data": { "token": "t" } });
         check(without_duration, "token", Some("t"), None);
         let versioned = json!({ "data": { "data": { "token": "t" }, "metadata": { "version": 3 } } });

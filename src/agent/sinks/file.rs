@@ -118,7 +118,10 @@ impl FileSink {
                     () = stop.cancelled() => break false,
                     changed = self.watch.changed(), if !has_ended => {
                         has_ended = changed.is_err();
-                        break false;
+                        if has_ended || !self.watch.current().availability.is_same(&state) {
+                            backoff.reset();
+                            break false;
+                        }
                     }
                     () = self.clock.sleep_until_some(retry_at) => break false,
                     () = wait_for_change(self.watched.as_ref()), if check_at.is_none() => {

@@ -25,8 +25,8 @@ pub(super) struct BudgetedSchedule {
 
 impl BudgetedSchedule {
     /// Plans a login now.
-    pub(super) const fn new(now: ClockReading) -> Self {
-        let budget = RetryBudget::new(now);
+    pub(super) fn new(now: ClockReading) -> Self {
+        let budget = RetryBudget::new(now).with_quick_retries();
         let next = NextStep::LoginAt(now);
         Self { budget, next, is_scheduled: false, for_callers: false, no_renewal_until: None }
     }
@@ -34,7 +34,7 @@ impl BudgetedSchedule {
     /// Restores the budget of the previous process; its failures do not count if that used other settings.
     pub(super) fn restore(&mut self, record: Option<&RetryBudgetRecord>, is_changed: bool, now: ClockReading) {
         if let Some(record) = record {
-            self.budget = RetryBudget::restore(record, now);
+            self.budget = RetryBudget::restore(record, now).with_quick_retries();
         }
         if is_changed {
             self.budget.reset_failures(now);

@@ -102,6 +102,11 @@ impl CurrentToken {
         self.remaining(now).is_some_and(|remaining| remaining < MIN_LEASE)
     }
 
+    /// Returns true if a login has to replace the token, as the server may no longer know it.
+    pub(super) const fn is_suspect(&self) -> bool {
+        matches!(self.health, TokenHealth::Suspect)
+    }
+
     /// Returns true if a look-up says whether the token is alive; a wrapping token has none.
     pub(super) fn supports_lookup(&self) -> bool {
         !matches!(self.token.kind, TokenKind::Wrapping { .. })
@@ -261,9 +266,9 @@ mod tests {
         assert_eq!(refuse(&mut second, 104), (Suspicion::AlreadyHandled, TokenHealth::Refused));
         assert_eq!(second.problem(0), Some("the server refuses the token"));
         assert_eq!(
-            refuse(&mut second, 160),
+            refuse(&mut second, 110),
             (Suspicion::Replace, TokenHealth::Suspect),
-            "a minute after the last login"
+            "ten seconds after the last login"
         );
     }
 }

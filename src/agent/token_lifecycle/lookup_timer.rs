@@ -39,6 +39,13 @@ impl LookupTimer {
         self.next = Some(now);
     }
 
+    /// Plans a look-up at `at`, if none is planned before.
+    pub(super) fn plan_before(&mut self, at: ClockReading) {
+        if self.next.is_none_or(|next| at.boot < next.boot) {
+            self.next = Some(at);
+        }
+    }
+
     /// Plans none, until another call does.
     pub(super) const fn clear(&mut self) {
         self.next = None;

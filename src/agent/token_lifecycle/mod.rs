@@ -2,7 +2,7 @@
 //!
 //! `token_manager` acts: it joins what the others decide and keep. `schedule` decides and is pure, as is
 //! [`crate::retry_budget`]; `budgeted_schedule` plans with both, and `lookup_timer` plans look-ups. `session_calls` sends,
-//! `session_publisher` publishes. `state_saver` keeps what outlives a restart: `state_file` has its form, and `token_record`
+//! `session_publisher` publishes. `credential_files` notices when a failed login may succeed. `state_saver` keeps what outlives a restart: `state_file` has its form, and `token_record`
 //! that of the token in it.
 
 mod metrics;
@@ -15,6 +15,7 @@ mod shutdown;
 
 // 1: what is called and when
 mod proof_cache;
+mod credential_files;
 mod session_calls;
 mod budgeted_schedule;
 mod lookup_timer;
@@ -91,6 +92,9 @@ pub struct TokenManagerDeps {
     pub identity: Box<dyn IdentitySource>,
     /// Login to the server.
     pub login: Login,
+    /// Files that the connections of a login read. A change of one is a reason to repeat a failed login, as of the files of
+    /// `identity`.
+    pub connection_files: Vec<PathBuf>,
     /// Signal by which callers request a look-up.
     pub refresh_signal: RefreshSignal,
     /// Clock of all deadlines.

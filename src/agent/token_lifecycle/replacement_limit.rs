@@ -23,19 +23,27 @@ impl ReplacementLimiter {
 
     /// Returns true, and counts a login, if one may replace the token now.
     pub(super) fn allow(&mut self, now: ClockReading) -> bool {
-        let wait = match self.unsuccessful {
-            0 => Duration::ZERO,
-            times => (MIN_DELAY * 4_u32.saturating_pow(times - 1)).min(MAX_DELAY),
-        };
-        let allowed = self.last.is_none_or(|last| now.since(last) >= wait);
+        let allowed = now.until(self.next(now)).is_zero();
         if allowed {
             self.last = Some(now);
             self.unsuccessful = self.unsuccessful.saturating_add(1).min(MAX_COUNTED);
         }
         allowed
     }
+
+    /// Returns the time from which a login may replace the token.
+    pub(super) fn next(&self, now: ClockReading) -> ClockReading {
+        let wait = match self.unsuccessful {
+            0 => Duration::ZERO,
+            1 => FIRST_DELAY,
+            times => (MIN_DELAY * 4_u32.saturating_pow(times - 2)).min(MAX_DELAY),
+        };
+        self.last.map_or(now, |last| last + wait)
+    }
 }
 
+/// A token that dies before the server has confirmed it is no longer refused to callers than a login may take.
+const FIRST_DELAY: Duration = Duration::from_secs(10);
 const MIN_DELAY: Duration = Duration::from_mins(1);
 const MAX_DELAY: Duration = Duration::from_mins(15);
 /// Beyond this the wait is [`MAX_DELAY`] anyway.
@@ -55,7 +63,7 @@ mod tests {
     fn logins_that_change_nothing_are_delayed_more_and_more() {
         let mut limit = ReplacementLimiter::default();
         let allowed: Vec<_> = (0..3600).filter(|second| limit.allow(at(*second))).collect();
-        assert_eq!(allowed, [0, 60, 300, 1200, 2100, 3000]);
+        assert_eq!(allowed, [0, 10, 70, 310, 1210, 2110, 3010]);
     }
 
     #[test]

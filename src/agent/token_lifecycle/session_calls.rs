@@ -1,5 +1,6 @@
 //! The upstream calls of a session (login, renewal, look-up), each with a time limit.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,6 +9,7 @@ use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_code::ErrorCode;
 use tokio::sync::watch;
 
+use super::credential_files::CredentialFiles;
 use super::current_token::CurrentToken;
 use super::proof_cache::ProofCache;
 use crate::identity::{IdentityProof, IdentitySource, PROOF_TIME_LIMIT};
@@ -25,6 +27,7 @@ pub(super) struct SessionCalls {
     login: Login,
     clock: Clock,
     proof_cache: ProofCache,
+    files: CredentialFiles,
     login_call: Option<Call<LoginOutcome>>,
     /// Phase of the login in flight, which its future changes.
     login_phase: watch::Sender<Option<CallInFlight>>,
@@ -66,7 +69,13 @@ type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type LoginOutcome = (Result<Token, LoginError>, Option<Arc<IdentityProof>>);
 
 impl SessionCalls {
-    pub(super) fn new(identity: Box<dyn IdentitySource>, login: Login, clock: Clock) -> Self {
+    pub(super) fn new(
+        identity: Box<dyn IdentitySource>,
+        login: Login,
+        connection_files: Vec<PathBuf>,
+        clock: Clock,
+    ) -> Self {
+        let files = CredentialFiles::new(identity.files().into_iter().chain(connection_files).collect());
         let identity = identity.into();
         let proof_cache = ProofCache::default();
         let login_phase = watch::Sender::default();
@@ -74,7 +83,12 @@ impl SessionCalls {
         let login_call = None;
         let renewal = None;
         let lookup = None;
-        Self { identity, login, clock, proof_cache, login_call, login_phase, renewal, lookup, proof_times }
+        Self { identity, login, clock, proof_cache, files, login_call, login_phase, renewal, lookup, proof_times }
+    }
+
+    /// Returns the files that a login reads.
+    pub(super) fn files(&self) -> CredentialFiles {
+        self.files.clone()
     }
 
     /// Returns a receiver that is notified when a login in flight enters its next phase.
@@ -148,6 +162,7 @@ impl SessionCalls {
         let clock = self.clock.clone();
         let proof = self.proof_cache.get(clock.now());
         let server = login.server().address().to_owned();
+        let files = self.files.clone();
         let phase = self.login_phase.clone();
         let phase_clock = self.clock.clone();
         let enter = move |kind, limit| {
@@ -162,6 +177,7 @@ impl SessionCalls {
         enter(first, limit);
         let attempt = async move {
             before_login.await;
+            files.record().await;
             let proof = match proof {
                 Some(proof) => proof,
                 None => match identity.prove().await {

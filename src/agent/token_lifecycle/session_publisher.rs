@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward_credentials::credential_watch::{Availability, CredentialState};
+use keyward_credentials::credential_watch::{Availability, AwaitedReplacement, CredentialState};
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_code::ErrorCode;
 
-use super::current_token::CurrentToken;
+use super::current_token::{CurrentToken, TokenHealth};
 use crate::token::{Token, TokenPublisher};
 
 /// Publishes a session's token with the time of its last check; knows the last error.
@@ -19,16 +19,25 @@ pub(super) struct SessionPublisher {
     /// Reason why there is no token.
     unavailability: Cow<'static, str>,
     last_error: Option<(String, Option<ErrorCode>)>,
+    /// Error of the last check, if that had no result.
+    failed_check: Option<(String, Option<ErrorCode>)>,
 }
 
 impl SessionPublisher {
     pub(super) const fn new(publisher: TokenPublisher) -> Self {
-        Self { publisher, last_checked: None, unavailability: Cow::Borrowed("there is no token yet"), last_error: None }
+        let unavailability = Cow::Borrowed("there is no token yet");
+        Self { publisher, last_checked: None, unavailability, last_error: None, failed_check: None }
     }
 
-    /// Publishes at `now` the token, or that there is none and a caller should ask again after `retry_after`.
+    /// Publishes at `now` the token. If there is none, or a login is to replace it because the server refuses it, a caller
+    /// should ask again after `retry_after`.
     pub(super) fn publish(&self, current: Option<&CurrentToken>, retry_after: Duration, now: ClockReading) {
         match current {
+            Some(current) if current.health == TokenHealth::Suspect => {
+                let reason = self.with_last_error(REFUSED).into();
+                let awaited = AwaitedReplacement { reason, retry_after };
+                self.publisher.publish_refused(Arc::clone(&current.token), awaited, now, self.last_checked);
+            }
             Some(current) => {
                 self.publisher.publish(Availability::Available(Arc::clone(&current.token)), self.last_checked);
             }
@@ -54,6 +63,7 @@ impl SessionPublisher {
 
     /// Records that the server was just asked. The time always advances, even if the clock has not.
     pub(super) fn mark_checked(&mut self, now: ClockReading) {
+        self.failed_check = None;
         self.last_checked = match self.last_checked {
             Some(last) if last.boot >= now.boot => Some(last + Duration::from_nanos(1)),
             _ => Some(now),
@@ -65,6 +75,9 @@ impl SessionPublisher {
         if let Some(at) = self.last_checked {
             self.publisher.record_check(at);
         }
+        if let Some((error, code)) = &self.failed_check {
+            self.publisher.record_update_error(*code, error);
+        }
     }
 
     /// Records the reason why there is no token any more.
@@ -74,10 +87,20 @@ impl SessionPublisher {
 
     /// Returns the reason why there is no token, with the last error.
     pub(super) fn unavailable_reason(&self) -> String {
+        self.with_last_error(&self.unavailability)
+    }
+
+    fn with_last_error(&self, reason: &str) -> String {
         match &self.last_error {
-            Some((error, _)) => format!("{}; {error}", self.unavailability),
-            None => self.unavailability.clone().into_owned(),
+            Some((error, _)) => format!("{reason}; {error}"),
+            None => reason.to_owned(),
         }
+    }
+
+    /// Publishes that a check of the token has no result, until [`SessionPublisher::mark_checked`].
+    pub(super) fn publish_failed_check(&mut self, code: Option<ErrorCode>, error: &str) {
+        self.failed_check = Some((error.to_owned(), code));
+        self.publish_checked();
     }
 
     /// Records an error of a call.
@@ -102,3 +125,5 @@ impl SessionPublisher {
         self.publisher
     }
 }
+
+const REFUSED: &str = "the server refuses the token, and no login has replaced it yet";

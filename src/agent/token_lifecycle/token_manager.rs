@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::budgeted_schedule::BudgetedSchedule;
 use super::caller_requests::{CallerRequest, CallerRequests};
+use super::credential_files::CredentialFiles;
 use super::current_token::{CurrentToken, TokenHealth};
 use super::lookup_timer::LookupTimer;
 use super::replacement_limit::ReplacementLimiter;
@@ -40,6 +41,7 @@ pub struct TokenManager {
     calls: SessionCalls,
     /// Notified when a login in flight enters its next phase.
     login_phases: watch::Receiver<Option<CallInFlight>>,
+    files: CredentialFiles,
     requests: CallerRequests,
     publisher: SessionPublisher,
     reporter: StatusReporter,
@@ -63,13 +65,14 @@ enum Event {
     LookupDue,
     StepDue,
     LoginPhase,
+    FilesChanged,
     Options,
 }
 
 impl TokenManager {
     /// Creates a manager, which does nothing before it runs.
     pub fn new(options: TokenLifecycleOptions, deps: TokenManagerDeps) -> Self {
-        let TokenManagerDeps { publisher, identity, login, refresh_signal, clock, .. } = deps;
+        let TokenManagerDeps { publisher, identity, login, connection_files, refresh_signal, clock, .. } = deps;
         let session = options.name.clone();
         let now = clock.now();
         let status_handle = deps.session_statuses.register(session.clone());
@@ -85,8 +88,9 @@ impl TokenManager {
             metrics: deps.metrics,
         };
         state.open(options.state.as_ref());
-        let calls = SessionCalls::new(identity, login, clock.clone());
+        let calls = SessionCalls::new(identity, login, connection_files, clock.clone());
         let login_phases = calls.login_phases();
+        let files = calls.files();
         let (options_sender, options_receiver) = watch::channel(options.clone());
         Self {
             options,
@@ -99,6 +103,7 @@ impl TokenManager {
             replacement_limiter: ReplacementLimiter::default(),
             calls,
             login_phases,
+            files,
             clock,
             requests: CallerRequests::new(refresh_signal),
             publisher: SessionPublisher::new(publisher),
@@ -154,6 +159,7 @@ impl TokenManager {
         let ends = self.current.as_ref().and_then(|current| current.lifetime.ends);
         let step = self.planner.next().at().filter(|_| !self.calls.is_busy());
         let lookup = self.lookups.next().filter(|_| !self.calls.is_looking_up());
+        let awaits_files = self.planner.budget.failures() > 0 && !self.calls.is_busy();
         let clock = &self.clock;
         tokio::select! {
             // In this order: a token that has ended is not served on, and a result is known before the next step
@@ -168,6 +174,7 @@ impl TokenManager {
             // Never an error: the manager holds both senders itself.
             Ok(()) = self.login_phases.changed() => Event::LoginPhase,
             Ok(()) = self.options_receiver.changed() => Event::Options,
+            () = self.files.changed(), if awaits_files => Event::FilesChanged,
         }
     }
 
@@ -203,6 +210,7 @@ impl TokenManager {
             Event::StepDue => self.run_next_step(),
             // Only the status shows it.
             Event::LoginPhase => {}
+            Event::FilesChanged => self.on_files_changed(),
             Event::Options => self.apply_options(),
         }
     }
@@ -233,9 +241,9 @@ impl TokenManager {
         self.advance_login();
     }
 
-    /// Moves the planned login forward if there is no token and callers wait for one.
+    /// Moves the planned login forward if there is no token, or the server refuses it, and callers wait for one.
     fn advance_login(&mut self) {
-        let is_idle = self.current.is_none() && !self.calls.is_busy();
+        let is_idle = self.current.as_ref().is_none_or(CurrentToken::is_suspect) && !self.calls.is_busy();
         if is_idle && self.requests.awaits_token() && self.planner.advance_login(self.clock.now()) {
             // Callers that are refused get the new Retry-After.
             self.publish();
@@ -262,7 +270,7 @@ impl TokenManager {
 
     /// Returns true while a login that replaces a suspect token is in flight or about to start. Requested look-ups wait for it.
     fn awaits_replacement(&self) -> bool {
-        self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Suspect)
+        self.current.as_ref().is_some_and(CurrentToken::is_suspect)
             && !self.calls.is_renewing()
             && (self.calls.is_busy() || self.planner.is_login_soon(self.clock.now()))
     }

@@ -187,7 +187,7 @@ impl From<Arc<rustls::ServerConfig>> for ServerTls {
 
 impl TlsOptions {
     /// The files and folders that it names.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
         self.ca_file.iter().chain(&self.ca_dir).chain(identity).cloned().collect()
     }

@@ -1,8 +1,8 @@
 //! A session in driven time: the real token manager and client against the emulated Vault server, all on one runtime.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -49,6 +49,8 @@ pub(crate) struct IdentityFaults {
     pub(crate) not_before: AtomicU64,
     /// Expiry of the proof in seconds since 1970; zero for no claim.
     pub(crate) expires: AtomicU64,
+    /// File that each proof reads.
+    pub(crate) file: OnceLock<PathBuf>,
 }
 
 impl FakeIdentity {
@@ -85,6 +87,11 @@ impl FakeIdentity {
         self.0.expires.store(seconds, Ordering::Relaxed);
     }
 
+    /// Has each proof read a file.
+    pub(crate) fn reads(&self, file: PathBuf) {
+        self.0.file.set(file).unwrap();
+    }
+
     pub(crate) fn hangs(&self, hangs: bool) {
         self.0.hangs.store(hangs, Ordering::Relaxed);
     }
@@ -116,6 +123,10 @@ impl IdentitySource for FakeIdentity {
 
     fn describe(&self) -> String {
         "a fake".to_owned()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.0.file.get().cloned().into_iter().collect()
     }
 }
 
@@ -249,6 +260,7 @@ impl World {
             publisher,
             identity: Box::new(self.identity.clone()),
             login: self.login(),
+            connection_files: Vec::new(),
             refresh_signal: refresh_signal.clone(),
             clock: self.clock.clone(),
             session_statuses: self.session_statuses.clone(),

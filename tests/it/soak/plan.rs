@@ -37,6 +37,8 @@ pub(super) struct Plan {
     /// Time from the beginning of a fault to that of the next.
     pub(super) period: Duration,
     pub(super) seed: u64,
+    /// The emulated Vault refuses dead tokens in OpenBao's words.
+    pub(super) openbao: bool,
     /// Folder of samples and report; `None` keeps neither.
     pub(super) out: Option<PathBuf>,
 }
@@ -52,6 +54,7 @@ impl Plan {
             length: minutes.map_or(Duration::from_secs(16), |minutes| Duration::from_secs_f64(60.0 * minutes)),
             period: Duration::from_secs_f64(period.unwrap_or(4.0)),
             seed: seed.unwrap_or_else(|| u64::from(std::process::id())),
+            openbao: variable("KEYWARD_SOAK_OPENBAO").is_some(),
             out: variable("KEYWARD_SOAK_OUT").map(PathBuf::from),
         }
     }

@@ -34,7 +34,7 @@ fn soak(plan: &Plan) {
     if let Some(out) = &plan.out {
         std::fs::create_dir_all(out).unwrap();
     }
-    let mut stage = Stage::start();
+    let mut stage = Stage::start(plan.openbao);
     stage.run();
     // A session of the ACL server may have been quicker than that server.
     until(&stage, Duration::from_mins(2), || stage.ready());
@@ -178,6 +178,7 @@ fn report(
     json!({
         "seconds": seconds,
         "seed": plan.seed,
+        "openbao": plan.openbao,
         "sessions": SESSIONS,
         "templates": TEMPLATES,
         "proxied_a_second": proxied / seconds,

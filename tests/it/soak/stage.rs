@@ -120,7 +120,8 @@ async fn fetch_json(request: reqwest::RequestBuilder) -> Value {
 }
 
 impl Stage {
-    pub(super) fn start() -> Self {
+    /// Sets everything up; with `openbao` the emulated Vault refuses dead tokens in OpenBao's words.
+    pub(super) fn start(openbao: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         mount(folder.path());
@@ -129,6 +130,7 @@ impl Stage {
         let presented = Presented::new(authority.issue("127.0.0.1", 2090));
         let entered = runtime.enter();
         let secrets = Secrets::start(secrets_options(presented.server()), &mut tasks).unwrap();
+        secrets.faults().respond_as_openbao(openbao);
         let platform = Platform::start(PlatformOptions::default(), &mut tasks).unwrap();
         drop(entered);
         let proxy = |address: &str, url: &str| {
@@ -139,7 +141,7 @@ impl Stage {
         let platform_network = proxy(PLATFORM, platform.url());
         let ca = reqwest::Certificate::from_pem(authority.pem.as_bytes()).unwrap();
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).timeout(Duration::from_secs(20)).build();
-        let truth = Truth::new(secrets, http.unwrap());
+        let truth = Truth::new(secrets, http.unwrap(), openbao);
         runtime.block_on(truth.write_all());
         let key = Key::shared("soak");
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();

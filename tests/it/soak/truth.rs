@@ -59,6 +59,8 @@ pub(super) struct Truth {
     tokens: Arc<Mutex<HashMap<String, KnownToken>>>,
     /// While a revocation is under way of which the agent has not heard, and a second after.
     revoking: Arc<Mutex<Option<Instant>>>,
+    /// Time in which the agent stops giving revoked tokens once it was told to look at them.
+    grace: Duration,
 }
 
 /// Text of a version: whole, or wrong.
@@ -72,9 +74,11 @@ fn root(secrets: &Secrets) -> SecretString {
 }
 
 impl Truth {
-    pub(super) fn new(secrets: Secrets, http: reqwest::Client) -> Self {
+    pub(super) fn new(secrets: Secrets, http: reqwest::Client, openbao: bool) -> Self {
         let root = Arc::new(Mutex::new(root(&secrets)));
-        Self { secrets, http, root, versions: Arc::default(), tokens: Arc::default(), revoking: Arc::default() }
+        // A token that OpenBao refuses may also be one that is used from a wrong address: it is given until a login replaces it.
+        let grace = Duration::from_secs(if openbao { 10 } else { 1 });
+        Self { secrets, http, root, grace, versions: Arc::default(), tokens: Arc::default(), revoking: Arc::default() }
     }
 
     /// Writes the next version of a session's secret, as somebody else would.
@@ -174,9 +178,9 @@ impl Truth {
         *self.root.lock() = root(&self.secrets);
     }
 
-    /// The agent has been told to look at its tokens: a second later none of the revoked ones may be served.
+    /// The agent has been told to look at its tokens: soon none of the revoked ones may be served.
     pub(super) fn revoked(&self) {
-        *self.revoking.lock() = Some(now() + Duration::from_secs(1));
+        *self.revoking.lock() = Some(now() + self.grace);
     }
 
     fn is_revoking(&self, requested_at: Instant) -> bool {

@@ -54,6 +54,29 @@ fn each_retry_rule_waits_and_reports_as_specified() {
         IdentityErrorKind::NotReady,
         "firewall",
     );
+    let ambiguous = "Multiple user assigned identities exist, please specify the clientId / resourceId of the identity";
+    check(
+        says(400, "invalid_request", ambiguous),
+        Metadata,
+        &[],
+        IdentityErrorKind::Denied,
+        "set client_id or object_id to the one to use",
+    );
+    let by_token_proxy = ErrorResponse { status: 403, is_token_proxy: true, ..ErrorResponse::default() };
+    check(
+        AttemptError::Refused(by_token_proxy),
+        Authority,
+        &[],
+        IdentityErrorKind::Config,
+        "azure.workload.identity/use-identity-binding: \"true\", and its service account the verb use-managed-identity",
+    );
+    check(
+        AttemptError::NoAuthorities("ca.pem does not exist".into()),
+        Authority,
+        &[1, 2, 4, 8, 16],
+        IdentityErrorKind::Transient,
+        "",
+    );
     check(
         says(400, "invalid_request", "Identity not found"),
         Metadata,

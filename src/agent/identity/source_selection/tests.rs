@@ -75,6 +75,11 @@ fn an_incomplete_set_of_variables_is_an_error_that_names_the_missing_ones() {
     check("AZURE_CLIENT_SECRET AZURE_CLIENT_ID", "AZURE_TENANT_ID is missing");
     check("AZURE_CLIENT_CERTIFICATE_PATH AZURE_TENANT_ID", "AZURE_CLIENT_ID is missing");
     check("AZURE_FEDERATED_TOKEN_FILE AZURE_TENANT_ID", "AZURE_CLIENT_ID is missing");
+    check(
+        "AZURE_FEDERATED_TOKEN_FILE AZURE_TENANT_ID",
+        "annotation azure.workload.identity/client-id of its service account",
+    );
+    check("AZURE_FEDERATED_TOKEN_FILE", "set all of them, or none");
     check("AZURE_TENANT_ID AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE");
     check("AZURE_TENANT_ID", "is missing, and so is AZURE_CLIENT_ID");
     check("AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_CLIENT_CERTIFICATE_PATH is missing");

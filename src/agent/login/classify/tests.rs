@@ -67,7 +67,7 @@ fn a_token_in_a_file_has_its_own_advice() {
         (CallError::LimitedUse { uses: 1 }, Some(LIMITED_FILE)),
         (status(&["bad token"]), Some(DEAD)),
         (status(&["permission denied"]), Some(DEAD)),
-        (status(&["1 error occurred: * permission denied"]), None),
+        (status(&["1 error occurred: * permission denied"]), Some(NO_LOOKUP)),
     ] {
         assert_eq!(token_file_hint(&error), hint, "{error}");
     }

@@ -70,6 +70,7 @@ impl TokenManager {
             self.outage.record_failure(Attempt::Login, now);
         } else {
             self.outage.record_success(Attempt::Login, now);
+            self.files.release();
             self.planner.budget.record_success(now);
             self.publisher.clear_error();
         }
@@ -87,6 +88,18 @@ impl TokenManager {
         }
         self.plan_next_step(if short { LastOutcome::Failed } else { LastOutcome::Succeeded });
         self.publish();
+    }
+
+    /// Ends the wait after a failed login: a file that it read has changed.
+    pub(super) fn on_files_changed(&mut self) {
+        let now = self.clock.now();
+        self.planner.budget.end_wait_for_change(now);
+        self.plan_next_step(self.planner.last_outcome());
+        let retry_in_seconds = seconds(self.planner.wait(now));
+        let session = &self.options.name;
+        tracing::info!(event = "session.files.changed", session, retry_in_seconds, "a file of the login has changed");
+        self.publish();
+        self.save_state();
     }
 
     fn replace_current(&mut self, new: CurrentToken, now: ClockReading) {

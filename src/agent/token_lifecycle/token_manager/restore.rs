@@ -15,6 +15,9 @@ impl TokenManager {
         let LoadedState { retry_budget, current, last_error, changed, .. } = self.state.load(self.clock.now()).await;
         let now = self.clock.now();
         self.planner.restore(retry_budget.as_ref(), changed, now);
+        if self.planner.budget.failures() > 0 {
+            self.files.record().await;
+        }
         if let Some(error) = last_error.filter(|_| self.planner.budget.failures() > 0) {
             self.publisher.record_error(None, error);
         }

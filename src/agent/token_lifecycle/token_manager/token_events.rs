@@ -126,6 +126,10 @@ impl TokenManager {
             }
             if let Some(current) = &self.current {
                 self.lookups.plan_next(current, self.options.check_interval, now);
+                if current.health == TokenHealth::Refused {
+                    // Then a login may replace it.
+                    self.lookups.plan_before(self.replacement_limiter.next(now));
+                }
             }
         }
         self.complete_lookup_request();
@@ -143,7 +147,7 @@ impl TokenManager {
         if (expiry_changed || was_suspect) && !self.calls.is_busy() {
             self.plan_next_step(self.planner.last_outcome());
         }
-        if expiry_changed {
+        if expiry_changed || was_suspect {
             self.publish();
             self.save_state();
         } else {
@@ -168,8 +172,11 @@ impl TokenManager {
             TokenVerdict::Refused | TokenVerdict::Unavailable => {
                 self.outage.record_failure(Attempt::Check, now);
                 let session = &self.options.name;
-                let code = error.code().map(ErrorCode::as_str);
+                let code = error.code();
+                self.publisher.publish_failed_check(code, &message);
+                let code = code.map(ErrorCode::as_str);
                 tracing::warn!(event = "token.check.failed", session, code, error = message, "cannot check the token");
+                return;
             }
         }
         if !self.awaits_replacement() {
@@ -181,6 +188,7 @@ impl TokenManager {
     fn on_lookup_denied(&mut self, message: String) {
         let Some(current) = &mut self.current else { return };
         // The server checks policies of tokens that it knows only.
+        let was_suspect = current.is_suspect();
         current.health = TokenHealth::Good;
         self.replacement_limiter.confirm();
         let session = &self.options.name;
@@ -212,6 +220,9 @@ impl TokenManager {
                     self.plan_next_step(LastOutcome::Succeeded);
                 }
             }
+        }
+        if was_suspect {
+            self.publish();
         }
         self.save_state();
     }
@@ -256,6 +267,7 @@ impl TokenManager {
                 if !self.calls.is_busy() {
                     self.plan_next_step(LastOutcome::Succeeded);
                 }
+                self.publish();
             }
         }
     }

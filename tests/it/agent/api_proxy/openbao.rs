@@ -114,3 +114,88 @@ async fn a_session_whose_every_call_is_refused_for_its_address_stays_within_its_
     assert!(calls <= 200, "{calls} calls in an hour");
     assert!(world.count(Operation::Login) >= 2);
 }
+
+/// Calls each half second until the proxy answers with 200 again, and returns the time. Meanwhile the session has no token to
+/// give: 503 with `Retry-After`.
+async fn time_to_recover(world: &World, proxied: &Proxied, context: &str) -> Duration {
+    let since = world.clock.now();
+    loop {
+        let response = proxied.get("secret/data/example").await;
+        match response.status {
+            200 => return world.clock.now().since(since),
+            503 => assert!(response.headers.contains_key("retry-after"), "{context}: {response:?}"),
+            _ => panic!("{context}: {response:?}"),
+        }
+        assert!(world.clock.now().since(since) < Duration::from_mins(2), "{context}: {response:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_gets_another_token_within_ten_seconds_after_each_of_fifteen_revocations() {
+    for openbao in [true, false] {
+        let (world, _session, proxied) = unchecked().await;
+        world.faults().respond_as_openbao(openbao);
+        for lost in 1..=15 {
+            world.faults().revoke_all();
+            let took = time_to_recover(&world, &proxied, &format!("{lost} lost")).await;
+            assert!(took <= Duration::from_secs(10), "{took:?} after {lost} lost tokens, openbao {openbao}");
+        }
+        assert!(world.upstream_calls() <= 200, "{}", world.upstream_calls());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_get_503_and_no_refusal_of_a_dead_token_while_no_login_succeeds() {
+    let (world, _session, proxied) = unchecked().await;
+    world.faults().revoke_all();
+    world.faults().respond_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
+    let (since, calls) = (world.clock.now(), world.count(Operation::Secret));
+    while world.clock.now().since(since) < Duration::from_mins(5) {
+        let response = proxied.get("secret/data/example").await;
+        assert_eq!(response.status, 503, "{response:?}");
+        assert!(response.headers.contains_key("retry-after"), "{response:?}");
+        assert!(response.error().starts_with("the server refuses the token, and no login has replaced it yet"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(world.count(Operation::Secret) - calls, 1, "a refused token is not sent again");
+    world.faults().respond_always(Operation::Login, None);
+    let took = time_to_recover(&world, &proxied, "healed").await;
+    assert!(took <= Duration::from_secs(31), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_get_503_while_the_check_of_a_dead_token_has_no_result() {
+    for openbao in [true, false] {
+        let (world, _session, proxied) = unchecked().await;
+        world.faults().respond_as_openbao(openbao);
+        world.faults().revoke_all();
+        world.faults().respond_always(Operation::Lookup, Some(CannedResponse::error(503, "out of order")));
+        for _ in 0..30 {
+            let response = proxied.get("secret/data/example").await;
+            assert_eq!(response.status, 503, "{response:?}");
+            assert!(response.headers.contains_key("retry-after"), "{response:?}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.faults().respond_always(Operation::Lookup, None);
+        let took = time_to_recover(&world, &proxied, "healed").await;
+        assert!(took <= Duration::from_mins(1), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_dies_before_it_is_confirmed_is_refused_to_callers_for_ten_seconds_at_most() {
+    let (world, _session, proxied) = unchecked().await;
+    world.faults().revoke_all();
+    // The look-up that follows the login.
+    world.faults().respond_next(Operation::Lookup, CannedResponse::error(403, "permission denied"));
+    world.faults().respond_next(Operation::Lookup, CannedResponse::error(503, "out of order"));
+    assert_eq!(proxied.get("secret/data/example").await.status, 200);
+    world.faults().revoke_all();
+    let since = world.clock.now();
+    while proxied.get("secret/data/example").await.status != 200 {
+        let refused = world.clock.now().since(since);
+        assert!(refused <= Duration::from_secs(11), "{refused:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}

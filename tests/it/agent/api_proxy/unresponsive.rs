@@ -76,3 +76,16 @@ async fn no_cache_requests_wait_for_an_unresponsive_server() {
     assert!(started.elapsed() >= Duration::from_millis(500), "{anew:?}");
     assert_eq!(proxied.get("secret/data/other").await.status, 504, "nothing is kept of it");
 }
+
+#[tokio::test]
+async fn a_value_that_was_usable_when_it_was_asked_for_is_served_after_a_timeout_that_is_longer() {
+    let proxied = Proxied::with(|options, _| {
+        options.cache = Some(cache(Duration::ZERO, Duration::from_secs(1)));
+        options.response_timeout = PATIENCE;
+    });
+    assert_eq!(proxied.get("secret/data/a").await.cache(), "MISS");
+    proxied.vault.holds(Arc::new(Semaphore::new(0)));
+    let stale = proxied.get("secret/data/a").await;
+    assert_eq!((stale.status, stale.cache()), (200, "STALE"), "{stale:?}");
+    assert_eq!(proxied.get("secret/data/a").await.status, 504, "too old when it was asked for");
+}

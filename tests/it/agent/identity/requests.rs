@@ -287,10 +287,9 @@ fn local_services_are_called_without_a_proxy() {
         assert!(passes(&format!("identity::{test}"), &proxies), "{test}");
     }
     assert!(passes("identity::an_arc_machine_answers_its_agents_challenge", &proxies));
+    // Neither is a token endpoint on loopback, as for other programs that read these variables.
+    assert!(passes("identity::an_error_about_a_refused_secret_does_not_hold_it", &proxies));
     assert_eq!(caught.load(Ordering::SeqCst), 0);
-    // The token endpoint does use the proxy, which shows that the trap works.
-    assert!(!passes("identity::an_error_about_a_refused_secret_does_not_hold_it", &proxies));
-    assert!(caught.load(Ordering::SeqCst) > 0);
 }
 
 #[test]

@@ -81,6 +81,10 @@ async fn the_certificate_must_have_the_configured_server_name() {
     let wrong = with("other.example");
     let error = wrong.pod.prove().await.unwrap_err();
     assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
+    let proxy = wrong.pod.cloud.authority_url().to_string();
+    let address = proxy.trim_start_matches("https://").trim_end_matches('/');
+    let named = format!(", at the token proxy {address} (AZURE_KUBERNETES_TOKEN_PROXY) with ");
+    assert!(error.message.contains(&named) && error.message.ends_with(" (AZURE_KUBERNETES_CA_FILE)"), "{error}");
     assert_eq!(wrong.request_counts(), (0, 0));
 }
 
@@ -102,10 +106,13 @@ async fn only_the_configured_authorities_are_trusted_else_those_of_the_system() 
 async fn a_replaced_ca_file_is_used_at_the_next_login_and_an_empty_one_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem");
-    std::fs::write(&file, "").unwrap();
     let bound = Bound::new(|variables, _| set(variables, "CA_FILE", file.display().to_string()));
     let right = std::fs::read(bound.pod.cloud.ca_file()).unwrap();
     let source = bound.pod.options.build(bound.pod.clock.clone()).unwrap();
+    assert_eq!(source.files().last(), Some(&file));
+    let error = source.prove().await.unwrap_err();
+    assert!(error.kind == IdentityErrorKind::Transient && error.message.contains("does not exist"), "{error}");
+    std::fs::write(&file, "").unwrap();
     let error = source.prove().await.unwrap_err();
     assert!(error.kind == IdentityErrorKind::Transient && error.message.contains("is empty"), "{error}");
 

@@ -301,6 +301,8 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     Session::refused(&session.log_in().await, "put a new one there");
     scene.put("token", "a b");
     Session::refused(&session.log_in().await, "holds no token");
+    scene.put("token", r#"{"token":"hvs.x","ttl":300}"#);
+    Session::refused(&session.log_in().await, "a response-wrapped token has to be unwrapped first");
     std::fs::remove_file(scene.path("token")).unwrap();
     Session::refused(&session.log_in().await, "cannot read a secret from");
     let forever = scene.secrets.token(&Role { ttl: Duration::ZERO, ..role("root") });
