@@ -1,11 +1,15 @@
 //! `keyward run --exit-after-auth`: the outputs that are written once, and their completion.
 
+use std::time::Duration;
+
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_app::App;
 use keyward_config::Config;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::{Component, Health};
+use keyward_telemetry::time_format::format_duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Keeps only the sessions, sinks and templates of a configuration.
 ///
@@ -32,19 +36,36 @@ pub(super) fn retain_outputs(mut config: Config) -> Result<Config, String> {
     Ok(config)
 }
 
+/// Reason why not everything was written.
+pub(super) enum OnceError {
+    /// A login has failed.
+    Login(String),
+    /// The timeout is over.
+    TimedOut(String),
+}
+
+const FIRST_REPORT: Duration = Duration::from_secs(5);
+
 /// Watches for the moment when everything is written.
 pub(super) struct ReadinessWatch {
     health: Health,
     session_statuses: SessionStatusRegistry,
     changes: watch::Receiver<u64>,
+    timeout: Option<Duration>,
+    start: Instant,
+    /// Time of the next line about what is missing, and the wait after it.
+    next_report: (Instant, Duration),
 }
 
 impl ReadinessWatch {
-    pub(super) fn new(app: &App) -> Self {
+    /// Starts the `timeout`.
+    pub(super) fn new(app: &App, timeout: Option<Duration>) -> Self {
         let health = app.health().clone();
         let session_statuses = app.session_statuses().clone();
         let changes = health.changes();
-        Self { health, session_statuses, changes }
+        let start = Instant::now();
+        let next_report = (start + FIRST_REPORT, FIRST_REPORT);
+        Self { health, session_statuses, changes, timeout, start, next_report }
     }
 
     /// Lists the components that are not ready yet, in one line.
@@ -55,8 +76,9 @@ impl ReadinessWatch {
         missing.map(reason).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns once every required component has been ready.
-    pub(super) async fn outcome(&mut self) -> Result<(), String> {
+    /// Returns once every required component has been ready, a login has failed, or the timeout is over; with a timeout failed logins
+    /// are retried. Logs at growing intervals which components are missing.
+    pub(super) async fn outcome(&mut self) -> Result<(), OnceError> {
         loop {
             if self.health.is_started() {
                 return Ok(());
@@ -65,11 +87,28 @@ impl ReadinessWatch {
             let mut sessions = self.session_statuses.sessions().into_iter().filter(|(_, session)| !session.serving);
             let failed =
                 sessions.find_map(|(name, session)| Some((name, session.last_error?, session.last_error_code)));
-            if let Some((name, error, code)) = failed {
-                return Err(ErrorCode::tag(code, &format!("session {name}: {error}")));
+            if let Some((name, error, code)) = failed.filter(|_| self.timeout.is_none()) {
+                return Err(OnceError::Login(ErrorCode::tag(code, &format!("session {name}: {error}"))));
             }
-            if self.changes.changed().await.is_err() {
-                std::future::pending::<()>().await;
+            let end = self.timeout.and_then(|timeout| self.start.checked_add(timeout));
+            let is_over = async {
+                match end {
+                    Some(end) => tokio::time::sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Ok(()) = self.changes.changed() => {}
+                () = is_over => {
+                    let after = format_duration(self.timeout.unwrap_or_default());
+                    return Err(OnceError::TimedOut(format!("not everything was written within {after}: {}", self.missing())));
+                }
+                () = tokio::time::sleep_until(self.next_report.0) => {
+                    let waited_seconds = self.start.elapsed().as_secs();
+                    tracing::info!(event = "run.waiting", missing = self.missing(), waited_seconds, "waiting for outputs");
+                    let pause = self.next_report.1 * 2;
+                    self.next_report = (Instant::now() + pause, pause);
+                }
             }
         }
     }

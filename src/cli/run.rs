@@ -9,7 +9,7 @@ use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
 use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
 use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
 use keyward_http::server::ActivatedSockets;
-use keyward_machine::command::{SpawnerConnection, SpawnerProcess};
+use keyward_machine::command::{SpawnerConnection, SpawnerProcess, reap_orphans};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -27,6 +27,9 @@ pub(super) struct Run {
     /// listener and runs no program
     #[arg(long)]
     exit_after_auth: bool,
+    /// Maximum time to wait with --exit-after-auth, such as 30s. Failed logins are then retried until its end
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "exit_after_auth")]
+    timeout: Option<Duration>,
     /// Create a new store for `[acl]` although a key file of a lost one exists
     #[cfg(feature = "acl")]
     #[arg(long)]
@@ -69,7 +72,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
             }
             never = &mut relay => return never.map(|()| RunEnd::default()),
         };
-        let mut readiness = once::ReadinessWatch::new(&app);
+        let mut readiness = once::ReadinessWatch::new(&app, run.timeout);
         let mut ended = RunEnd::default();
         let running = app.run(signals);
         tokio::pin!(running);
@@ -106,7 +109,7 @@ struct RunEnd {
     /// Exit code of the child process, or 0.
     code: u8,
     /// With `--exit-after-auth`: all is written, or the reason why not.
-    outcome: Option<Result<(), String>>,
+    outcome: Option<Result<(), once::OnceError>>,
     /// Components that were not ready at the stop.
     missing: Option<String>,
 }
@@ -114,9 +117,13 @@ struct RunEnd {
 impl RunEnd {
     fn exit(self, exit_after_auth: bool) -> Exit {
         match self.outcome {
-            Some(Err(error)) => {
+            Some(Err(once::OnceError::Login(error))) => {
                 print_error(&error);
                 Exit::Remote
+            }
+            Some(Err(once::OnceError::TimedOut(error))) => {
+                print_error(&error);
+                Exit::TimedOut
             }
             None if exit_after_auth => {
                 print_error(&format!("stopped before everything was written: {}", self.missing.unwrap_or_default()));
@@ -265,7 +272,7 @@ fn listen_for_signals(
     Ok((signals, relay))
 }
 
-/// Handles SIGTERM and SIGINT from now on. The future cancels `stop` on the first signal. Signals of the next second
+/// Handles SIGTERM and SIGINT from now on; as process 1, the future also reaps orphans. It cancels `stop` on the first signal. Signals of the next second
 /// are the same stop: a service manager and a shell may both send one.
 ///
 /// # Errors
@@ -277,10 +284,13 @@ pub(super) fn stop_signals(
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         let mut first: Option<Instant> = None;
+        let reaping = reap_orphans();
+        tokio::pin!(reaping);
         loop {
             tokio::select! {
                 Some(()) = term.recv() => {}
                 Some(()) = interrupt.recv() => {}
+                never = &mut reaping => match never? {},
             }
             match first {
                 None => first = Some(Instant::now()),

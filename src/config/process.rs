@@ -13,7 +13,7 @@ use super::values::{ValueError, invalid};
 
 /// Reads `[process]`; `None` if it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
-    let command = reader.list("command");
+    let command = reader.command_line("command");
     if command.is_none() && reader.locate("command").is_none() {
         reader
             .missing("command", "write the program and each of its arguments, such as [\"/usr/bin/app\", \"--serve\"]");
@@ -66,8 +66,9 @@ fn signal(text: &str) -> Result<Signal, ValueError> {
 
 /// Describes the child process for `keyward check`, one clause per entry.
 pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
+    let arguments = process.command.iter().map(|argument| if argument.is_empty() { "\"\"" } else { argument });
     vec![
-        format!("runs {} once all templates are rendered", process.command.join(" ")),
+        format!("runs {} once all templates are rendered", arguments.collect::<Vec<_>>().join(" ")),
         match process.on_change {
             OnChange::Restart => "restarts it when a variable has changed".to_owned(),
             OnChange::Signal(signal) => format!("sends it SIG{} when a variable has changed", signal_name(signal)),

@@ -248,6 +248,15 @@ impl<'a> Reader<'a> {
 
     /// Reads a list of strings; `None` if the key is absent.
     pub(super) fn list(&mut self, name: &'static str) -> Option<Vec<Text>> {
+        self.list_of(name, false)
+    }
+
+    /// Reads a program and its arguments, which may be empty; `None` if the key is absent.
+    pub(super) fn command_line(&mut self, name: &'static str) -> Option<Vec<Text>> {
+        self.list_of(name, true)
+    }
+
+    fn list_of(&mut self, name: &'static str, is_command: bool) -> Option<Vec<Text>> {
         let entry = self.entry(name)?;
         let key = self.key(name);
         let pattern = tree::join(&self.pattern, name);
@@ -259,7 +268,13 @@ impl<'a> Reader<'a> {
         if items.is_empty() {
             self.scope.diagnostics.error(entry.at, &key, "an empty array", "list something, or leave the key out");
         }
-        Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
+        let text = |(number, (at, value)): (usize, &(Location, Value))| match value {
+            Value::Text(written) if written.is_empty() && is_command && number > 0 => {
+                Some(self.scope.resolve(*at, &key, &pattern, written))
+            }
+            _ => self.text_of(&key, &pattern, *at, value),
+        };
+        Some(items.iter().enumerate().filter_map(text).collect())
     }
 
     /// Takes a list without items. Returns false for a key with anything else, which is left to another getter.

@@ -226,7 +226,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         }
         return None;
     };
-    let arguments = if shell { reader.one_or_more("command") } else { reader.list("command")? };
+    let arguments = if shell { reader.one_or_more("command") } else { reader.command_line("command")? };
     let arguments: Vec<String> = arguments.into_iter().map(|text| text.value).collect();
     if let (false, Some(program)) = (shell, arguments.first()) {
         warn_if_program_missing(reader, at, program);

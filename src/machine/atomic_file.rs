@@ -140,7 +140,10 @@ fn write_and_rename(
 ) -> Result<(), ReplaceError> {
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
     let temporary = write_temporary(folder, name, path, attributes, write)?;
-    temporary.rename_to(name).map_err(at("rename the new file to", ADVICE_WRITE))?;
+    temporary.rename_to(name).map_err(|error| {
+        let is_mount = error.kind() == io::ErrorKind::ResourceBusy;
+        at("rename the new file to", if is_mount { ADVICE_MOUNT } else { ADVICE_WRITE })(error)
+    })?;
     folder.sync().map_err(at("sync the folder of", ADVICE_SPACE))
 }
 
@@ -203,6 +206,8 @@ pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
 const ATTEMPTS: u32 = 8;
 
 const ADVICE_WRITE: &str = "the user that keyward runs as must be able to write in that folder";
+const ADVICE_MOUNT: &str =
+    "it is a mount point, as a single file that is mounted into a container; mount its folder instead";
 const ADVICE_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
 const ADVICE_SPACE: &str = "check its file system for free space and errors";
 

@@ -3,7 +3,8 @@
 //!
 //! An agent in a sandbox starts them through its [`spawner`], which keeps the rights that the agent gives up.
 
-// 0: messages to the spawner
+// 0: children of this process and of others; messages to the spawner
+mod orphans;
 mod spawner_messages;
 mod executable_messages;
 
@@ -32,6 +33,7 @@ pub use self::executable_messages::ExecutableAccess;
 pub use self::executable_opener::ExecutableOpener;
 pub use self::launcher::Launcher;
 use self::launcher::SpawnedChild;
+pub use self::orphans::reap_orphans;
 pub use self::spawner::{SpawnerConnection, SpawnerDescriptors, SpawnerProcess, parse_spawner_invocation, run_spawner};
 
 /// Environment variables of a command. Their values may be secrets: `Debug` shows names only.
@@ -158,7 +160,8 @@ impl CommandSpec {
         let parent = move || {
             let _entered = runtime.enter();
             let (keep_alive, child_dropped) = std::sync::mpsc::channel::<Infallible>();
-            let started = command.spawn().map(|child| OwnChild::new(child, keep_alive));
+            let started = orphans::start_own(|| command.spawn(), Child::id);
+            let started = started.map(|child| OwnChild::new(child, keep_alive));
             drop((command, permit));
             // If nobody waits any more, dropping the child kills it.
             drop(sender.send(started));
@@ -188,6 +191,8 @@ pub enum ChildProcess {
 #[derive(Debug)]
 pub struct OwnChild {
     child: Child,
+    /// Process id while it counts as a child of this process's own.
+    registered: Option<u32>,
     group: Option<Pid>,
     /// Keeps the thread that started the child (`PR_SET_PDEATHSIG` fires when that thread ends).
     _keep_alive: std::sync::mpsc::Sender<Infallible>,
@@ -210,6 +215,7 @@ impl ChildProcess {
         match self {
             Self::Own(own) => {
                 let status = own.child.wait().await;
+                own.forget();
                 own.kill();
                 status
             }
@@ -243,7 +249,12 @@ impl OwnChild {
     fn new(child: Child, keep_alive: std::sync::mpsc::Sender<Infallible>) -> Self {
         // A child that was not waited for has an id.
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Self { child, group, _keep_alive: keep_alive }
+        let registered = child.id();
+        Self { child, registered, group, _keep_alive: keep_alive }
+    }
+
+    fn forget(&mut self) {
+        self.registered.take().into_iter().for_each(orphans::forget);
     }
 
     fn kill(&mut self) {
@@ -257,6 +268,7 @@ impl OwnChild {
 impl Drop for OwnChild {
     fn drop(&mut self) {
         self.kill();
+        self.forget();
     }
 }
 

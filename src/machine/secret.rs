@@ -97,6 +97,9 @@ pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     let text = open_regular(path)
         .and_then(|mut file| read_bounded(&mut file, MAX_SECRET_FILE))
         .map_err(|reason| SecretFileError::at(path, reason))?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        return Err(SecretFileError::at(path, Reason::ByteOrderMark));
+    }
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(SecretString::from).collect();
     if lines.is_empty() { Err(SecretFileError::at(path, Reason::Empty)) } else { Ok(lines) }
 }
@@ -140,6 +143,7 @@ pub fn read_stdin() -> Result<SecretString, SecretFileError> {
 fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     match read_bounded(from, MAX_SECRET_FILE)?.trim() {
         "" => Err(Reason::Empty),
+        line if line.starts_with(BYTE_ORDER_MARK) => Err(Reason::ByteOrderMark),
         // In a token they would end a header, a variable, or a line of a credential helper's protocol.
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
@@ -155,6 +159,9 @@ fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<Zeroizing<Str
     })?;
     if text.len() as u64 > max { Err(Reason::TooLarge(max)) } else { Ok(text) }
 }
+
+/// Start of a file that some editors write, and that no server takes for part of a secret.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Largest secret file, in bytes.
 pub(crate) const MAX_SECRET_FILE: u64 = 64 * 1024;
@@ -194,8 +201,10 @@ enum Reason {
     TooLarge(u64),
     #[error("it is empty")]
     Empty,
-    #[error("it holds more than one line")]
+    #[error("it holds more than one line; a secret that was wrapped has to be put on one line")]
     ManyLines,
+    #[error("it begins with a byte order mark; save it as UTF-8 without one")]
+    ByteOrderMark,
     #[error("it is not UTF-8 text")]
     NotText,
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use keyward_machine::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup, sweep, truncate};
 use tempfile::TempDir;
 
+use crate::harness::world::run_in_network_namespace;
+
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };
 
 fn folder() -> (TempDir, PathBuf) {
@@ -341,4 +343,17 @@ fn a_backup_is_the_file_before_with_its_mode_and_stays_where_nothing_changes() {
     assert_eq!(replace_with_backup(&file, b"four", &wide).unwrap(), Outcome::Written);
     assert_eq!((read(&file), read(&backup)), ("four".to_owned(), "three".to_owned()));
     assert_eq!(names(folder.path()), ["token", "token.bak"]);
+}
+
+#[test]
+fn a_file_that_is_mounted_by_itself_is_not_replaced_and_the_error_says_so() {
+    run_in_network_namespace(|| {
+        let (_folder, file) = folder();
+        std::fs::write(&file, "old").unwrap();
+        let mounted = std::process::Command::new("mount").arg("--bind").args([&file, &file]).status().unwrap();
+        assert!(mounted.success());
+        let error = format_error(replace(&file, b"new", &PRIVATE).unwrap_err());
+        assert!(error.contains("it is a mount point") && error.contains("mount its folder instead"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
+    });
 }

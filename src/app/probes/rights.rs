@@ -33,7 +33,9 @@ const WRITE: &[&str] = &["update", "create"];
 pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRight> {
     let mut needed = BTreeSet::new();
     let mut add = |path: &str, any_of, needed_by: String| {
-        let path = path.split_once('?').map_or(path, |(path, _)| path).trim_matches('/').to_owned();
+        let path = path.split_once('?').map_or(path, |(path, _)| path).trim_matches('/');
+        // The server adds the slash to each LIST, and judges the path with it.
+        let path = format!("{path}{}", if any_of == LIST { "/" } else { "" });
         needed.insert(NeededRight { path, any_of, needed_by });
     };
     let templates = config.templates.iter().map(|template| ("template", template));

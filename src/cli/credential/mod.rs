@@ -149,7 +149,8 @@ impl LoadedConfig {
             }
         };
         let field = |name: &str| {
-            let no_field = || failed(format!("the secret {} has no string in its field {name}", credential.path));
+            let no_field =
+                || failed(format!("the secret {} has no string or integer in its field {name}", credential.path));
             response.data.text(name).ok_or_else(no_field)
         };
         let username = match &credential.username {

@@ -30,6 +30,8 @@ fn a_secret_file_has_one_line_which_is_trimmed() {
     check(b"", Err("Empty"));
     check(b" \n", Err("Empty"));
     check(b"a\nb", Err("ManyLines"));
+    check(b"\xef\xbb\xbfa", Err("ByteOrderMark"));
+    check(b"a\xef\xbb\xbf", Ok("a\u{feff}"));
     check(&[0xff, 0xfe], Err("NotText"));
     check(&vec![b'a'; 64 * 1024], Ok(&"a".repeat(64 * 1024)));
     check(&vec![b'a'; 64 * 1024 + 1], Err("TooLarge"));

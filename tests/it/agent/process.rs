@@ -298,3 +298,31 @@ fn files_are_rendered_by_the_real_agent_and_kept_across_a_reload() {
         assert_eq!(other.wait(LIMIT).code(), Some(78), "{}", other.output());
     });
 }
+
+#[test]
+fn as_process_1_the_agent_reaps_orphans_and_still_learns_how_its_child_ends() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "x" }));
+        for sandbox in ["off", "best_effort"] {
+            // Each `sleep` loses its parent at once.
+            let lines = "for number in 1 2 3 4 5; do (sleep 0.2 & echo $! >> FOLDER/orphans); done\n\
+                for half_second in 1 2 3 4 5 6 7 8 9 10; do\nsleep 0.5\n\
+                left=$(for id in $(cat FOLDER/orphans); do [ ! -e /proc/$id ] || echo $id; done)\n\
+                echo \"$(cat /proc/1/comm) left: $left\" > FOLDER/left\n\
+                [ -n \"$left\" ] || exit 7\ndone\nexit 8";
+            let setup = "exec unshare --pid --fork --mount-proc --kill-child \"$0\" \"$@\"";
+            let mut agent = Agent::start_after(&world, setup, |text| {
+                let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
+                let folder = Path::new(state.trim_end_matches('"')).parent().unwrap().to_owned();
+                let text = text.replacen("[agent]", &format!("[agent]\nsandbox = \"{sandbox}\""), 1);
+                text + &child(&folder, &lines.replace("FOLDER", &folder.display().to_string()), "")
+            });
+            let status = agent.binary.wait(LIMIT);
+            let left = std::fs::read_to_string(agent.path("left"));
+            let output = agent.binary.output();
+            assert_eq!(left.as_deref().ok(), Some("keyward left: \n"), "{sandbox}: {left:?} {output}");
+            assert_eq!(status.code(), Some(7), "{sandbox}: {output}");
+        }
+    });
+}

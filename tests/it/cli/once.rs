@@ -78,3 +78,32 @@ fn exit_after_auth_reports_an_early_stop_and_refuses_sessions_that_revoke_on_exi
         assert!(error.contains("session web has revoke_on_exit = true"), "{error}");
     });
 }
+
+#[test]
+fn exit_after_auth_with_a_timeout_retries_logins_and_ends_with_what_is_missing() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let missing = "[template.conf]\ncontents = '{{ with secret \"secret/data/none\" }}{{ end }}'\n";
+        let missing = format!("{missing}destination = \"{}/conf\"\n", folder.path().display());
+        let config = world.config(folder.path(), &missing);
+        let once = ["run", "--exit-after-auth", "--config", &config];
+        let (code, _, error) = run(&[&once[..], &["--timeout", "6s"]].concat(), &[]);
+        assert_eq!(code, 5, "{error}");
+        let reason = "template/conf: the secret secret/data/none is not available: HTTP 404";
+        let last = error.lines().last().unwrap();
+        assert!(last.starts_with(&format!("error: not everything was written within 6s: {reason}")), "{error}");
+        let waiting = error.lines().find(|line| line.contains("event=\"run.waiting\"")).unwrap();
+        assert!(waiting.contains(reason) && waiting.contains("waited_seconds=5"), "{waiting}");
+
+        world.secrets.faults().respond_next(Operation::Login, CannedResponse::error(403, "permission denied"));
+        let folder = tempfile::tempdir().unwrap();
+        let config = world.config(folder.path(), "");
+        let once = ["run", "--exit-after-auth", "--config", &config];
+        let (code, _, error) = run(&[&once[..], &["--timeout", "30s"]].concat(), &[]);
+        assert_eq!(code, 0, "{error}");
+        assert!(error.contains("event=\"token.login.failed\""), "{error}");
+        let (code, _, error) = run(&["run", "--timeout", "30s", "--config", &config], &[]);
+        assert_eq!(code, 1, "{error}");
+    });
+}

@@ -22,7 +22,7 @@ fn diagnostics_of(text: &str) -> Vec<String> {
 fn templates_and_a_process_are_read_with_their_defaults_and_described() {
     let text = "[template.conf]\ncontents = '''\n{{ \"x\" }}\n'''\ndestination = \"/tmp/conf\"\ncommand = [\"reload it\"]\nshell = true\n\
                 [env_template.URL]\ncontents = 'y'\npass_env = [\"APP_*\"]\n\
-                [process]\ncommand = [\"/usr/bin/app\", \"--serve\"]\non_change = \"signal\"\nchange_signal = \"SIGUSR1\"\n";
+                [process]\ncommand = [\"/usr/bin/app\", \"--serve\", \"\"]\non_change = \"signal\"\nchange_signal = \"SIGUSR1\"\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let variables = environment(&[("APP_MODE", "blue"), ("OTHER", "x"), ("AZURE_X", "x"), ("PATH", "/bin")]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &variables, Purpose::Check);
@@ -38,6 +38,7 @@ fn templates_and_a_process_are_read_with_their_defaults_and_described() {
     let url = &config.env_templates[0].options;
     assert_eq!(url.text.variables.names().collect::<Vec<_>>(), ["APP_MODE", "PATH"]);
     let child = config.process.as_ref().unwrap();
+    assert_eq!(child.command, ["/usr/bin/app", "--serve", ""]);
     assert_eq!((child.on_change, child.restart), (OnChange::Signal(Signal::USR1), RestartMode::Never));
     assert_eq!((child.stop_signal, child.stop_timeout.as_secs()), (Signal::TERM, 30));
     assert_eq!(child.variables.names().collect::<Vec<_>>(), ["PATH"]);
@@ -46,7 +47,7 @@ fn templates_and_a_process_are_read_with_their_defaults_and_described() {
         "template conf\n  renders its contents to /tmp/conf, mode 0640, with secrets read by session main\n  after a change runs \
          /bin/sh -c reload it, for 30s at most\n",
         "env_template URL\n  renders its contents, with secrets read by session main, for the variable URL",
-        "process\n  runs /usr/bin/app --serve once all templates are rendered\n  sends it SIGUSR1 when a variable has changed\n",
+        "process\n  runs /usr/bin/app --serve \"\" once all templates are rendered\n  sends it SIGUSR1 when a variable has changed\n",
     ] {
         assert!(words.contains(clause), "{words}");
     }
@@ -131,6 +132,10 @@ fn errors_of_templates_and_of_a_process_have_positions() {
         &[
             "a.toml:2:1: templates.stale_if_error: has no effect without persist = true; set persist = true, or leave it out",
         ],
+    );
+    check(
+        "[process]\ncommand = [\"\"]\n",
+        &["a.toml:2:12: process.command: an empty string; set a value, or leave the key out"],
     );
     check(
         "[process]\nchange_signal = \"SIGHUPS\"\nrestart = \"allways\"\nsink = 1\n",

@@ -114,8 +114,10 @@ fn all_checks_end_within_ten_seconds_where_nothing_responds() {
 fn the_report_has_a_line_for_each_check_with_code_and_command() {
     run_in_network_namespace(|| {
         let site = DoctorFixture::start();
+        let names = "[template.names]\ncontents = '{{ range secrets \"secret/metadata/web\" }}{{ . }}{{ end }}'\n\
+            destination = \"/run/site/out/names\"\n";
         let text = site.text.replace("secret/data/web/app", "secret/web/app");
-        site.write(&text.replace("/run/site/out/token", "/run/elsewhere/token"));
+        site.write(&format!("{}{names}", text.replace("/run/site/out/token", "/run/elsewhere/token")));
         let (code, output, error) = run(&["doctor", "--config", CONFIG], &[]);
         assert_eq!((code, error.as_str()), (1, ""), "{output}");
         let lines: Vec<&str> = output.lines().collect();
@@ -128,6 +130,7 @@ fn the_report_has_a_line_for_each_check_with_code_and_command() {
             "ok      session web: dns: 127.0.0.1",
             "ok      session web: identity: ",
             "ok      session web: rights: may read secret/data/web/app",
+            "ok      session web: rights: may list secret/metadata/web/, for template names",
             "ok      session web: revocation: the token is revoked",
         ] {
             assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}: {output}");

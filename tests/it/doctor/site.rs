@@ -92,12 +92,13 @@ address = "tcp://127.0.0.1:8219"
     )
 }
 
-/// A world whose role may read secrets below `web/`.
+/// A world whose role may read and list secrets below `web/`.
 pub(super) fn world(change: impl FnOnce(&Cloud, &mut SecretsOptions)) -> World {
     World::with(
         |_| (),
         |cloud, options| {
-            options.policies = BTreeMap::from([("web".to_owned(), vec!["secret/data/web/*".to_owned()])]);
+            let paths = ["secret/data/web/*", "secret/metadata/web/*"].map(str::to_owned);
+            options.policies = BTreeMap::from([("web".to_owned(), paths.to_vec())]);
             change(cloud, options);
         },
     )
