@@ -8,7 +8,6 @@ use keyward_credentials::credential_watch::Availability;
 use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_chain::format_chain;
-use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::outage::Outage;
@@ -16,11 +15,12 @@ use keyward_telemetry::time_format::seconds;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use super::envelope::{Envelope, EnvelopeError};
-use super::file_lock::{FileLock, FileLockError};
+use super::envelope::Envelope;
+use super::error::SinkError;
+use super::file_lock::FileLock;
 use super::format::render;
 use super::metrics::{SinkLabels, SinkMetrics};
-use super::shared_folder::{SharedFolder, refuse_shared_folder};
+use super::shared_folder::refuse_shared_folder;
 use super::{OnExpiry, SinkOptions};
 use crate::output_watch::{OnMissing, OutputChangeLabels, OutputMetrics, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::token::{Token, TokenWatch};
@@ -368,31 +368,3 @@ const FAILING: i64 = 2;
 
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_mins(1);
-
-impl SinkError {
-    fn code(&self) -> ErrorCode {
-        match self {
-            Self::FileLock(FileLockError::HeldByOther { .. }) => ErrorCode::OutputLocked,
-            Self::FileLock(FileLockError::Folder(error)) => error.into(),
-            Self::FileLock(FileLockError::Lock { source, .. }) => ErrorCode::from_write_error(source),
-            Self::Replace(error) => error.into(),
-            Self::SharedFolder(_) => ErrorCode::UnsafePermissions,
-            Self::Envelope(_) | Self::Broken => ErrorCode::OutputFailed,
-        }
-    }
-}
-
-/// Reason why a sink was not written.
-#[derive(Debug, thiserror::Error)]
-enum SinkError {
-    #[error(transparent)]
-    FileLock(#[from] FileLockError),
-    #[error(transparent)]
-    Envelope(#[from] EnvelopeError),
-    #[error(transparent)]
-    Replace(#[from] ReplaceError),
-    #[error(transparent)]
-    SharedFolder(#[from] SharedFolder),
-    #[error("the writing task panicked; this is a bug in keyward")]
-    Broken,
-}

@@ -1,11 +1,12 @@
 //! Token files (sinks), each kept equal to its session's token.
 
-// 0: the content of the file, and the lock on it
+// 0: the content of the file, the lock on it, and errors
 mod metrics;
 mod file_lock;
 mod shared_folder;
 mod format;
 mod envelope;
+mod error;
 
 // 1: the file that follows a session's token
 mod file;

@@ -43,16 +43,22 @@ fn certificate_error(folder: &std::path::Path, certificate: &str, ca: &std::path
 #[test]
 fn certificate_errors_are_reported_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let mut authority = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     // With two CAs of one name the error would be a bad signature instead of an unknown issuer.
     authority.distinguished_name.push(DnType::CommonName, "another authority");
+    let authority_key = KeyPair::generate().unwrap();
+    std::fs::write(at("ca.pem"), authority.self_signed(&authority_key).unwrap().pem()).unwrap();
+    // A CA's certificate serves only where it is itself in the file of trusted ones.
+    let mut own = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("ca.pem"), authority.self_signed(&key).unwrap().pem()).unwrap();
+    let own = own.signed_by(&key, &Issuer::new(authority, authority_key)).unwrap();
+    std::fs::write(at("own.pem"), own.pem()).unwrap();
     std::fs::write(at("key.pem"), key.serialize_pem()).unwrap();
     std::fs::set_permissions(at("key.pem"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let own = certificate_error(folder.path(), "ca.pem", &at("ca.pem"));
+    let own = certificate_error(folder.path(), "own.pem", &at("ca.pem"));
     assert!(own.contains("certificate: it is a CA certificate, not a server certificate"), "{own}");
 
     let other = tempfile::tempdir().unwrap();

@@ -359,10 +359,14 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
     run_in_network_namespace(|| {
         let world = World::start();
         let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));
-        agent.logs("token.login.failed");
+        // The first three refusals are followed by a quick retry.
+        eventually(Duration::from_secs(60), || {
+            let refusals = agent.binary.output().matches("token.login.failed").count();
+            if refusals == 4 { Ok(()) } else { Err(refusals.to_string()) }
+        });
         let state = agent.path("state").join("web.state");
         eventually(Duration::from_secs(30), || match std::fs::read_to_string(&state) {
-            Ok(text) if text.contains("last_error") => Ok(()),
+            Ok(text) if text.contains("\"failures\":4") => Ok(()),
             other => Err(format!("{other:?}")),
         });
         agent.binary.signal(Signal::KILL);
@@ -372,11 +376,11 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
         let output = agent.binary.output();
         let line = output.lines().find(|line| line.contains("token.login.delayed")).unwrap();
         assert!(line.contains("until=") && line.contains("invalid role name"), "{line}");
-        assert!(line.contains("1 login failed in the previous process, the last with: "), "{line}");
+        assert!(line.contains("4 logins failed in the previous process, the last with: "), "{line}");
         let session = agent.get("/agent/v1/status")["sessions"]["web"].clone();
         assert!(session["last_error"].as_str().unwrap().contains("invalid role name"), "{session}");
         assert!(session["next_step_at"].is_string(), "{session}");
-        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 4);
     });
 }
 
