@@ -1,6 +1,6 @@
 //! Errors of templates with their position, and never with the content of a secret.
 
-use gotmpl::TemplateError as EngineError;
+use super::engine::Failure;
 
 /// An error in a template, or in its use of secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,44 +27,10 @@ pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 }
 
 impl TemplateError {
-    /// Converts an error of the parser.
-    pub(super) fn from_syntax(error: EngineError) -> Self {
-        match error {
-            EngineError::Parse { line, col, message, .. } | EngineError::Lex { line, col, message, .. } => {
-                Self { line, column: col, message }
-            }
-            other => Self { line: 0, column: 0, message: other.to_string() },
-        }
-    }
-
-    /// Converts an error of a rendering at `offset`. The engine's message is replaced where it contains a value, which may be a
-    /// secret.
-    pub(super) fn from_rendering(text: &str, offset: usize, error: &EngineError) -> Self {
-        let (line, column) = line_and_column(text, offset);
-        let message = match error {
-            EngineError::Exec(message) if message.starts_with("can't use ") => {
-                "range over a number sets one variable, not two".to_owned()
-            }
-            EngineError::Exec(message) => match message.split_once("must be string, got ") {
-                Some((before, _)) => format!("{before}must be a string"),
-                None => message.clone(),
-            },
-            EngineError::MissingKey { key } => {
-                format!("there is no {key:?} here; if it is optional, use index, which returns nothing then")
-            }
-            EngineError::IndexOutOfRange { .. } => "the index is out of range".to_owned(),
-            EngineError::FuncPanic { name, .. } => format!("the function {name} cannot use its arguments"),
-            EngineError::TypeMismatch { .. }
-            | EngineError::RecursionLimit
-            | EngineError::RangeIterLimit
-            | EngineError::UndefinedTemplate(_)
-            | EngineError::UndefinedFunction(_)
-            | EngineError::UndefinedVariable(_)
-            | EngineError::ArgCount { .. }
-            | EngineError::NotIterable(_) => error.to_string(),
-            _ => "it cannot be rendered".to_owned(),
-        };
-        Self { line, column, message }
+    /// Converts an error of the engine, with its position in the text.
+    pub(super) fn new(text: &str, failure: Failure) -> Self {
+        let (line, column) = failure.offset.map_or((0, 0), |offset| line_and_column(text, offset));
+        Self { line, column, message: failure.message }
     }
 }
 
@@ -80,18 +46,5 @@ mod tests {
         check(3, (2, 1));
         check(5, (2, 2));
         check(99, (2, 4));
-    }
-
-    #[test]
-    fn values_are_removed_from_the_engines_messages() {
-        let check = |error: EngineError, expected: &str| {
-            let wrong = TemplateError::from_rendering("x", 0, &error).to_string();
-            assert_eq!(wrong, format!("line 1, column 1: {expected}"));
-        };
-        let exec = |message: &str| EngineError::Exec(message.to_owned());
-        check(exec("can't use 4711 to iterate over"), "range over a number sets one variable, not two");
-        check(exec("printf: first arg must be string, got 4711"), "printf: first arg must be a string");
-        let panic = EngineError::FuncPanic { name: "slice".to_owned(), message: "canary".to_owned() };
-        check(panic, "the function slice cannot use its arguments");
     }
 }

@@ -1,15 +1,14 @@
-//! State of one rendering: the dependencies that are resolved, those that are requested, and the position.
+//! State of one rendering: the dependencies that are resolved, and those that are requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use gotmpl::TemplateError as EngineError;
 use keyward_machine::secret_string::SecretString;
-use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
+use super::engine::Failure;
 use crate::secrets::{SecretRequest, SecretResponse};
 
 /// A secret or a file that a template requests while it is rendered.
@@ -60,12 +59,8 @@ pub(super) struct Evaluation {
     resolved: Arc<BTreeMap<Dependency, Resolved>>,
     /// Time of the rendering.
     pub(super) now: SystemTime,
-    /// Byte offset of the current action.
-    pub(super) offset: usize,
     /// Files that `writeToFile` has recorded.
     pub(super) files: BTreeMap<PathBuf, WrittenFile>,
-    /// The current action has called `index` with a key that the map lacks.
-    pub(super) lacks_key: bool,
     /// Dependencies that were requested.
     pub(super) used: BTreeSet<Dependency>,
     /// Requested dependencies that are not resolved.
@@ -74,17 +69,8 @@ pub(super) struct Evaluation {
 
 impl Evaluation {
     /// Starts a rendering.
-    pub(super) fn start(resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> SharedEvaluation {
-        let evaluation = Self {
-            resolved,
-            now,
-            offset: 0,
-            files: BTreeMap::new(),
-            lacks_key: false,
-            used: BTreeSet::new(),
-            unresolved: BTreeSet::new(),
-        };
-        SharedEvaluation(Arc::new(Mutex::new(evaluation)))
+    pub(super) const fn start(resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> Self {
+        Self { resolved, now, files: BTreeMap::new(), used: BTreeSet::new(), unresolved: BTreeSet::new() }
     }
 
     /// Records a file, or appends to the one of that path. The last call decides its mode and owner.
@@ -107,27 +93,16 @@ impl Evaluation {
         self.files.insert(path, file);
         Ok(())
     }
-}
-
-/// An evaluation that the functions of a template share.
-#[derive(Debug, Clone)]
-pub(super) struct SharedEvaluation(Arc<Mutex<Evaluation>>);
-
-impl SharedEvaluation {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Evaluation> {
-        self.0.lock()
-    }
 
     /// Returns a dependency's result, and records the request; `None` if it is not resolved yet.
-    pub(super) fn resolve(&self, dependency: Dependency) -> Result<Option<Resolved>, EngineError> {
-        let mut evaluation = self.lock();
-        let resolved = evaluation.resolved.get(&dependency).cloned();
-        evaluation.used.insert(dependency.clone());
+    pub(super) fn resolve(&mut self, dependency: Dependency) -> Result<Option<Resolved>, Failure> {
+        let resolved = self.resolved.get(&dependency).cloned();
+        self.used.insert(dependency.clone());
         match resolved {
-            Some(Resolved::Absent(reason)) => Err(EngineError::Exec(reason.to_string())),
+            Some(Resolved::Absent(reason)) => Err(Failure::new(&*reason)),
             Some(resolved) => Ok(Some(resolved)),
             None => {
-                evaluation.unresolved.insert(dependency);
+                self.unresolved.insert(dependency);
                 Ok(None)
             }
         }

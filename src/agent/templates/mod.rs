@@ -2,8 +2,9 @@
 //!
 //! `compile` and `render` are pure functions of template texts and secrets; `task` acts.
 
-// 0: values, the state of a rendering, errors
+// 0: the language, the state of a rendering, errors
 mod metrics;
+mod engine;
 mod value;
 mod evaluation;
 mod error;

@@ -1,5 +1,6 @@
 //! The template language: templates and secrets in, texts out.
 
+mod consul_template;
 mod options;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -200,8 +201,8 @@ fn errors_of_compilation_have_a_position() {
     check("{{ if true }}{{ range loop 3 }}{{ end }}", 1, 4, "this has no {{ end }}");
     check("{{ if true }}{{ else }}\n{{ with 3 }} x", 2, 4, "this has no {{ end }}");
     check("{{ define \"a\" }}x", 1, 4, "this has no {{ end }}");
-    check("{{ if true }}{{ end }}{{ end }} x", 0, 0, "unexpected {{ end }}");
-    check("{{ else }}", 0, 0, "or {{ else }}");
+    check("{{ if true }}{{ end }}{{ end }} x", 1, 23, "unexpected {{ end }}");
+    check("{{ else }}", 1, 1, "unexpected {{ else }}");
     check("x\n{{ nope", 2, 8, "unclosed action");
     check("{{ if true }}{{ key \"a\" }}{{ end }}", 1, 17, "key is not available: it reads Consul");
     check(
@@ -226,7 +227,7 @@ fn a_json_null_is_printed_as_in_go_and_a_missing_key_is_an_error() {
     };
     check("{{ .Data.data.nothing }}", "<no value>");
     check("{{ index .Data.data \"nothing\" }}", "<no value>");
-    check("{{ .Data.data.nothing | printf \"%v\" }}", "<no value>");
+    check("{{ .Data.data.nothing | printf \"%v\" }}", "<nil>");
     check("{{ with .Data.data.nothing }}x{{ else }}y{{ end }}", "y");
     check("{{ with index .Data.data \"missing\" }}x{{ else }}y{{ end }}{{ .Data.data.nothing }}", "y<no value>");
     check("{{ .Data.data.nothing | toJSON }}", "null");
@@ -311,9 +312,18 @@ fn runaway_templates_are_stopped() {
         let long = "x".repeat(1024);
         wrong(&format!("{{{{ $x := \"{long}\" }}}}{{{{ range loop 40 }}}}{{{{ $x = {by} }}}}{{{{ end }}}}"))
     };
-    for by in ["printf \"%s%s\" $x $x", "print $x $x", "replaceAll \"x\" \"xx\" $x", "join $x (loop 3)"] {
+    for by in ["printf \"%s%s\" $x $x", "print $x $x", "replaceAll \"x\" \"xx\" $x", "join $x (sprig_until 3)"] {
         assert!(doubled(by).contains("exceeds 16 MiB"), "{by}: {}", doubled(by));
     }
+    let twice = "{{ $x := sprig_list 1 }}{{ range sprig_until 60 }}{{ $x = sprig_list $x $x }}{{ end }}";
+    for (by, expected) in [("toJSON", "exceeds 16 MiB"), ("sprig_deepCopy", "too large")] {
+        assert!(wrong(&format!("{twice}{{{{ $x | {by} | len }}}}")).contains(expected), "{by}");
+    }
+    assert!(wrong("{{ $d := sprig_dict }}{{ $_ := sprig_set $d \"a\" (sprig_list $d) }}").contains("contain itself"));
+    assert!(
+        wrong("{{ scratch.MapSet \"m\" \"a\" 1 }}{{ scratch.MapSet \"m\" \"b\" scratch }}").contains("contain itself")
+    );
+    check("{{ $x := sprig_list }}{{ range loop 100000 }}{{ $x = sprig_list $x }}{{ end }}{{ len $x }}", "1");
     let long = "x".repeat(1024);
     assert!(wrong(&format!("{{{{ range loop 20000 }}}}{long}{{{{ end }}}}")).contains("exceeds 16 MiB"));
 }

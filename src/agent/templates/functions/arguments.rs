@@ -1,14 +1,16 @@
 //! Arguments of a function call. Error messages never contain their values.
 
-use gotmpl::{TemplateError as EngineError, Value};
+use std::rc::Rc;
+
+use crate::templates::engine::{Buffer, Failure, Map, Value, format_float, format_value};
 
 /// Longest string that functions process, in bytes. A string that is appended to itself in a loop would take all memory.
 const MAX_TEXT: usize = 16 << 20;
 
 /// Refuses strings above [`MAX_TEXT`].
-pub(super) fn check_size(text: &str) -> Result<(), EngineError> {
-    if text.len() > MAX_TEXT {
-        return Err(EngineError::Exec(format!("a string here exceeds {} MiB", MAX_TEXT >> 20)));
+pub(super) fn check_size(length: usize) -> Result<(), Failure> {
+    if length > MAX_TEXT {
+        return Err(Failure::new(format!("a text here exceeds {} MiB", MAX_TEXT >> 20)));
     }
     Ok(())
 }
@@ -21,13 +23,8 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Checks that there are `expected` arguments.
-    pub(super) fn exactly(name: &'a str, all: &'a [Value], expected: usize) -> Result<Self, EngineError> {
-        Self::between(name, all, expected, expected)
-    }
-
     /// Checks that there are `min` to `max` arguments.
-    pub(super) fn between(name: &'a str, all: &'a [Value], min: usize, max: usize) -> Result<Self, EngineError> {
+    pub(super) fn between(name: &'a str, all: &'a [Value], min: usize, max: usize) -> Result<Self, Failure> {
         if (min..=max).contains(&all.len()) {
             return Ok(Self { name, all });
         }
@@ -36,74 +33,97 @@ impl<'a> Arguments<'a> {
             (min, usize::MAX) => format!("{min} or more"),
             (min, max) => format!("{min} to {max}"),
         };
-        Err(EngineError::Exec(format!("{name} expects {expected} arguments, got {}", all.len())))
+        Err(Failure::new(format!("{name} expects {expected} arguments, got {}", all.len())))
     }
 
     pub(super) const fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub(super) fn value(&self, at: usize) -> Result<&'a Value, EngineError> {
+    pub(super) const fn all(&self) -> &'a [Value] {
+        self.all
+    }
+
+    pub(super) fn value(&self, at: usize) -> Result<&'a Value, Failure> {
         self.all.get(at).ok_or_else(|| self.type_error(at, "a value"))
     }
 
-    /// Returns a string.
-    pub(super) fn text(&self, at: usize) -> Result<&'a str, EngineError> {
-        let text = self.value(at)?.as_str().ok_or_else(|| self.type_error(at, "a string"))?;
-        check_size(text)?;
+    /// Returns a string, or the digits of a secret's number.
+    pub(super) fn text(&self, at: usize) -> Result<&'a str, Failure> {
+        let text = self.value(at)?.as_text().ok_or_else(|| self.type_error(at, "a string"))?;
+        check_size(text.len())?;
         Ok(text)
     }
 
     /// Returns a string, a number or a boolean as it would be printed.
-    pub(super) fn format_argument(&self, at: usize) -> Result<String, EngineError> {
+    pub(super) fn format_argument(&self, at: usize) -> Result<String, Failure> {
         match self.value(at)? {
-            Value::String(text) => Ok(text.to_string()),
-            value @ (Value::Int(_) | Value::Uint(_) | Value::Float(_) | Value::Bool(_)) => Ok(value.to_string()),
+            Value::Text(text) | Value::Number(text) => Ok(text.to_string()),
+            Value::Float(number) => Ok(format_float(*number, b'g', None, false)),
+            value @ (Value::Int(_) | Value::Int64(_) | Value::Uint64(_) | Value::Bool(_)) => print(value),
             _ => Err(self.type_error(at, "a string")),
         }
     }
 
     /// Returns an integer, also from a string of digits.
-    pub(super) fn integer(&self, at: usize) -> Result<i64, EngineError> {
+    pub(super) fn integer(&self, at: usize) -> Result<i64, Failure> {
         let number = match self.value(at)? {
-            Value::Int(number) => Some(*number),
-            Value::Uint(number) => i64::try_from(*number).ok(),
-            Value::String(text) => text.parse().ok(),
+            Value::Int(number) | Value::Int64(number) => Some(*number),
+            Value::Uint64(number) => i64::try_from(*number).ok(),
+            Value::Text(text) | Value::Number(text) => text.parse().ok(),
             _ => None,
         };
         number.ok_or_else(|| self.type_error(at, "an integer"))
     }
 
-    /// Truncates a number to an integer.
-    pub(super) fn truncate(&self, number: f64) -> Result<Value, EngineError> {
-        let integer = format!("{:.0}", number.trunc()).parse().ok();
-        integer.map(Value::Int).ok_or_else(|| self.fail("the number does not fit in 64 bits"))
+    /// Returns an integer that is not negative, and at most `max`.
+    pub(super) fn size(&self, at: usize, max: usize) -> Result<usize, Failure> {
+        let number = usize::try_from(self.integer(at)?).ok().filter(|number| *number <= max);
+        number.ok_or_else(|| self.type_error(at, &format!("a number from 0 to {max}")))
     }
 
     /// Returns a list.
-    pub(super) fn list(&self, at: usize) -> Result<&'a [Value], EngineError> {
+    pub(super) fn list(&self, at: usize) -> Result<&'a [Value], Failure> {
         match self.value(at)? {
-            Value::List(items) => Ok(items),
+            Value::List(list) => Ok(&list.items),
             _ => Err(self.type_error(at, "a list")),
         }
     }
 
+    /// Returns a list; nothing is an empty one.
+    pub(super) fn list_or_nothing(&self, at: usize) -> Result<&'a [Value], Failure> {
+        if self.value(at)?.is_nil() { Ok(&[]) } else { self.list(at) }
+    }
+
+    pub(super) fn map(&self, at: usize) -> Result<&'a Rc<Map>, Failure> {
+        match self.value(at)? {
+            Value::Map(map) => Ok(map),
+            _ => Err(self.type_error(at, "a map")),
+        }
+    }
+
+    pub(super) fn flag(&self, at: usize) -> Result<bool, Failure> {
+        match self.value(at)? {
+            Value::Bool(flag) => Ok(*flag),
+            _ => Err(self.type_error(at, "a boolean")),
+        }
+    }
+
     /// Builds the error for an argument of another type.
-    pub(super) fn type_error(&self, at: usize, expected: &str) -> EngineError {
-        let got = match self.all.get(at) {
-            None | Some(Value::Nil) => "nothing",
-            Some(Value::String(_)) => "a string",
-            Some(Value::List(_)) => "a list",
-            Some(Value::Map(_)) => "a map",
-            Some(Value::Bool(_)) => "a boolean",
-            Some(Value::Function(_)) => "a function",
-            Some(_) => "a number",
-        };
-        EngineError::Exec(format!("{} expects {expected} as argument {}, got {got}", self.name, at + 1))
+    pub(super) fn type_error(&self, at: usize, expected: &str) -> Failure {
+        let got = self.all.get(at).map_or("nothing", Value::describe);
+        Failure::new(format!("{} expects {expected} as argument {}, got {got}", self.name, at + 1))
     }
 
     /// Builds the error for a call that fails.
-    pub(super) fn fail(&self, reason: &str) -> EngineError {
-        EngineError::Exec(format!("{}: {reason}", self.name))
+    pub(super) fn fail(&self, reason: &str) -> Failure {
+        Failure::new(format!("{}: {reason}", self.name))
     }
+}
+
+/// Returns a value as it would be printed.
+pub(super) fn print(value: &Value) -> Result<String, Failure> {
+    let mut out = Buffer::new();
+    format_value(&mut out, value);
+    Ok(std::mem::take(&mut *out.finish()?))
 }

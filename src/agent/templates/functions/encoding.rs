@@ -1,104 +1,119 @@
-//! Encodings and hashes: base64, JSON, SHA-256, HMAC.
+//! Encodings and hashes: base64, base32, SHA, MD5, HMAC.
+
+mod md5;
 
 use aws_lc_rs::{digest, hmac};
 use base64::Engine as _;
-use base64::engine::general_purpose::{GeneralPurpose, STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
-use gotmpl::Value;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use keyward_telemetry::hex::encode_hex;
-use serde_json::Value as Json;
 use zeroize::Zeroizing;
 
 use super::arguments::Arguments;
 use super::{FunctionResult, NamedFunction};
-use crate::templates::value::{ZeroizingJson, from_json, map, text, to_json};
+use crate::templates::engine::Value;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
-    ("base64Decode", |args| decode_base64("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),
-    ("base64Encode", |args| Ok(text(STANDARD.encode(Arguments::exactly("base64Encode", args, 1)?.text(0)?)))),
-    ("base64URLDecode", |args| decode_base64("base64URLDecode", args, [&URL_SAFE, &URL_SAFE_NO_PAD])),
-    ("base64URLEncode", |args| Ok(text(URL_SAFE.encode(Arguments::exactly("base64URLEncode", args, 1)?.text(0)?)))),
-    ("hmacSHA256Hex", |args| {
-        let args = Arguments::exactly("hmacSHA256Hex", args, 2)?;
+    ("base64Decode", 1, 1, |args| decode_base64(args, Alphabet::Standard)),
+    ("base64Encode", 1, 1, |args| Ok(Value::text(STANDARD.encode(args.text(0)?)))),
+    ("base64URLDecode", 1, 1, |args| decode_base64(args, Alphabet::Url)),
+    ("base64URLEncode", 1, 1, |args| Ok(Value::text(URL_SAFE.encode(args.text(0)?)))),
+    ("hmacSHA256Hex", 2, 2, |args| {
         let key = hmac::Key::new(hmac::HMAC_SHA256, args.text(1)?.as_bytes());
-        Ok(text(encode_hex(hmac::sign(&key, args.text(0)?.as_bytes()).as_ref())))
+        Ok(Value::text(encode_hex(hmac::sign(&key, args.text(0)?.as_bytes()).as_ref())))
     }),
-    ("parseJSON", |args| {
-        let args = Arguments::exactly("parseJSON", args, 1)?;
-        match args.text(0)? {
-            "" => Ok(map::<&str>([])),
-            // The parser's message contains characters of the string.
-            json => serde_json::from_str::<Json>(json).map(|json| from_json(&ZeroizingJson(json).0)).map_err(|error| {
-                args.fail(&format!("invalid JSON at line {} column {}", error.line(), error.column()))
-            }),
-        }
+    ("md5sum", 1, 1, |args| Ok(Value::text(encode_hex(&md5::hash(args.text(0)?.as_bytes()))))),
+    ("sha256Hex", 1, 1, |args| hash(args, &digest::SHA256)),
+    ("sprig_adler32sum", 1, 1, |args| {
+        let step = |(a, b): (u32, u32), byte| {
+            let a = (a + u32::from(byte)) % 65521;
+            (a, (b + a) % 65521)
+        };
+        let (a, b) = args.text(0)?.bytes().fold((1, 0), step);
+        Ok(Value::text((b << 16 | a).to_string()))
     }),
-    ("sha256Hex", |args| sha256("sha256Hex", args)),
-    ("sprig_b64dec", |args| decode_base64("sprig_b64dec", args, [&STANDARD, &STANDARD_NO_PAD])),
-    ("sprig_b64enc", |args| Ok(text(STANDARD.encode(Arguments::exactly("sprig_b64enc", args, 1)?.text(0)?)))),
-    ("sprig_sha256sum", |args| sha256("sprig_sha256sum", args)),
-    ("toJSON", |args| to_json_text("toJSON", args, false).map(|json| text(escape_html(&json).as_str()))),
-    ("toJSONPretty", |args| to_json_text("toJSONPretty", args, true).map(|json| text(escape_html(&json).as_str()))),
-    ("toUnescapedJSON", |args| {
-        to_json_text("toUnescapedJSON", args, false).map(|json| text(escape_line_ends(&json).as_str()))
-    }),
-    ("toUnescapedJSONPretty", |args| {
-        to_json_text("toUnescapedJSONPretty", args, true).map(|json| text(escape_line_ends(&json).as_str()))
-    }),
+    ("sprig_b32dec", 1, 1, decode_base32),
+    ("sprig_b32enc", 1, 1, |args| Ok(Value::text(encode_base32(args.text(0)?.as_bytes())))),
+    ("sprig_b64dec", 1, 1, |args| decode_base64(args, Alphabet::Standard)),
+    ("sprig_b64enc", 1, 1, |args| Ok(Value::text(STANDARD.encode(args.text(0)?)))),
+    ("sprig_sha1sum", 1, 1, |args| hash(args, &digest::SHA1_FOR_LEGACY_USE_ONLY)),
+    ("sprig_sha256sum", 1, 1, |args| hash(args, &digest::SHA256)),
+    ("sprig_sha512sum", 1, 1, |args| hash(args, &digest::SHA512)),
 ];
 
-fn decode_base64(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> FunctionResult {
-    let args = Arguments::exactly(name, args, 1)?;
+fn hash(args: &Arguments<'_>, algorithm: &'static digest::Algorithm) -> FunctionResult {
+    Ok(Value::text(encode_hex(digest::digest(algorithm, args.text(0)?.as_bytes()).as_ref())))
+}
+
+fn to_text(args: &Arguments<'_>, bytes: &[u8]) -> FunctionResult {
+    std::str::from_utf8(bytes).map(Value::text).map_err(|_| {
+        args.fail(
+            "the decoded text is not UTF-8; for a binary file, leave it in base64, and set encoding = \"base64\" of the template",
+        )
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Alphabet {
+    Standard,
+    Url,
+}
+
+/// Decodes base64 as Go does: line breaks are skipped, and bits after the last byte may be set.
+fn decode_base64(args: &Arguments<'_>, alphabet: Alphabet) -> FunctionResult {
     let coded = args.text(0)?;
-    let bytes = engines.iter().find_map(|engine| engine.decode(coded).ok());
-    let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the string is not base64"))?);
-    std::str::from_utf8(&bytes).map(text).map_err(|_| {
-        args.fail("the decoded text is not UTF-8; for a binary file, leave it in base64, and set encoding = \"base64\" of the template")
-    })
-}
-
-fn sha256(name: &str, args: &[Value]) -> FunctionResult {
-    let args = Arguments::exactly(name, args, 1)?;
-    Ok(text(encode_hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
-}
-
-fn to_json_text(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, gotmpl::TemplateError> {
-    let args = Arguments::exactly(name, args, 1)?;
-    let json = ZeroizingJson(to_json(args.value(0)?)?);
-    let written = if pretty { serde_json::to_string_pretty(&json.0) } else { serde_json::to_string(&json.0) };
-    written.map(Zeroizing::new).map_err(|_| args.fail("the value has no JSON form"))
-}
-
-/// Escapes characters with a meaning in HTML as Go does. In JSON they occur only within strings.
-fn escape_html(json: &str) -> Zeroizing<String> {
-    replace_chars(json, |c| match c {
-        '<' => Some("\\u003c"),
-        '>' => Some("\\u003e"),
-        '&' => Some("\\u0026"),
-        other => line_end(other),
-    })
-}
-
-/// Escapes characters that end a line in JavaScript, as Go does in any case.
-fn escape_line_ends(json: &str) -> Zeroizing<String> {
-    replace_chars(json, line_end)
-}
-
-const fn line_end(c: char) -> Option<&'static str> {
-    match c {
-        '\u{2028}' => Some("\\u2028"),
-        '\u{2029}' => Some("\\u2029"),
-        _ => None,
+    let error = || args.fail("the string is not base64");
+    let mut plain = Zeroizing::new(String::with_capacity(coded.len()));
+    plain.extend(coded.chars().filter(|c| !['\r', '\n'].contains(c)));
+    // Texts without padding are decoded too, unlike there.
+    let padding = plain.len() - plain.trim_end_matches('=').len();
+    if padding > 2 || padding > 0 && !plain.len().is_multiple_of(4) {
+        return Err(error());
     }
+    let config = base64::engine::GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
+    let alphabet = match alphabet {
+        Alphabet::Standard => &base64::alphabet::STANDARD,
+        Alphabet::Url => &base64::alphabet::URL_SAFE,
+    };
+    let engine = base64::engine::GeneralPurpose::new(alphabet, config);
+    to_text(args, &Zeroizing::new(engine.decode(plain.as_bytes()).map_err(|_| error())?))
 }
 
-fn replace_chars(json: &str, by: impl Fn(char) -> Option<&'static str>) -> Zeroizing<String> {
-    // Large enough not to grow: a string that grows leaves a copy behind.
-    let mut text = Zeroizing::new(String::with_capacity(json.len() * 6));
-    for c in json.chars() {
-        match by(c) {
-            Some(escape) => text.push_str(escape),
-            None => text.push(c),
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+fn encode_base32(bytes: &[u8]) -> String {
+    let mut coded = String::with_capacity(bytes.len().div_ceil(5) * 8);
+    for group in bytes.chunks(5) {
+        let mut bits = [0; 8];
+        bits[3..3 + group.len()].copy_from_slice(group);
+        let bits = u64::from_be_bytes(bits);
+        let used = (group.len() * 8).div_ceil(5);
+        for at in 0..8 {
+            let index = usize::try_from(bits >> (35 - 5 * at) & 31).unwrap_or_default();
+            coded.push(if at < used { char::from(BASE32[index]) } else { '=' });
         }
     }
-    text
+    coded
+}
+
+fn decode_base32(args: &Arguments<'_>) -> FunctionResult {
+    let error = || args.fail("the string is not base32");
+    let coded: String = args.text(0)?.chars().filter(|c| !['\r', '\n'].contains(c)).collect();
+    let digits = coded.trim_end_matches('=');
+    if !coded.len().is_multiple_of(8) || coded.len() - digits.len() > 6 {
+        return Err(error());
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(digits.len()));
+    let (mut bits, mut count) = (0_u32, 0);
+    for digit in digits.bytes() {
+        let value = BASE32.iter().position(|known| *known == digit).ok_or_else(error)?;
+        bits = bits << 5 | u32::try_from(value).unwrap_or_default();
+        count += 5;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 255).unwrap_or_default());
+        }
+    }
+    to_text(args, &bytes)
 }

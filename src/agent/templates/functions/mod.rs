@@ -1,58 +1,69 @@
-//! Functions of templates: Go's built-in ones, those of consul-template that need no Consul, and some of sprig's.
+//! Functions of templates: those of consul-template that need no Consul, and those of sprig with the same result at each call.
 
-// 0: arguments, and Go's time layouts
+// 0: arguments, comparison, letters, and Go's time layouts
 mod arguments;
+mod case;
+mod equality;
 mod go_time;
 
 // 1: pure functions
 mod encoding;
 mod collections;
+mod json;
 mod math;
-mod sprig;
 mod strings;
-mod to_yaml_toml;
+mod sprig;
+mod scratch;
+mod to_toml;
+mod to_yaml;
 mod parse_yaml;
 mod pki_certificate;
 
-// 2: functions that read secrets, files, variables and the time
-mod external;
+// 2: functions that read secrets, files, variables and the time, and record files
+mod inputs;
 mod write_file;
+mod external;
 
-use std::sync::{Arc, LazyLock};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::LazyLock;
 
-use gotmpl::{FuncMap, TemplateError as EngineError, Value};
-
+use self::arguments::{Arguments, check_size};
+use self::inputs::Inputs;
 use super::TemplateSource;
-use super::evaluation::SharedEvaluation;
+use super::engine::{BUILT_IN, Failure, Host, Map, MapType, Value};
+use super::evaluation::Evaluation;
 
-type FunctionResult = Result<Value, EngineError>;
+type FunctionResult = Result<Value, Failure>;
+
+/// Name, smallest and largest number of arguments, and function.
+type NamedFunction = (&'static str, usize, usize, fn(&Arguments<'_>) -> FunctionResult);
+
+/// No bound of the arguments.
+const MANY: usize = usize::MAX;
 
 /// Pure functions, by name.
-static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
+static PURE: LazyLock<BTreeMap<&'static str, &'static NamedFunction>> = LazyLock::new(|| {
     let parts = [
         encoding::FUNCTIONS,
         collections::FUNCTIONS,
+        json::FUNCTIONS,
         math::FUNCTIONS,
-        sprig::FUNCTIONS,
         strings::FUNCTIONS,
-        to_yaml_toml::FUNCTIONS,
+        scratch::METHODS,
+        to_toml::FUNCTIONS,
+        to_yaml::FUNCTIONS,
         parse_yaml::FUNCTIONS,
     ];
-    let all = parts.into_iter().flatten();
-    all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()
+    let all = parts.into_iter().chain(sprig::FUNCTIONS).flatten();
+    all.map(|function| (function.0, function)).collect()
 });
 
-/// Name and function.
-type NamedFunction = (&'static str, fn(&[Value]) -> FunctionResult);
-
-/// Functions of the template engine.
-const BUILT_IN: [&str; 19] = [
-    "and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf",
-    "println", "slice", "urlquery",
-];
+/// Functions that need more than their arguments: the template's notes, and the executor.
+const SPECIAL: [&str; 2] = ["executeTemplate", "scratch"];
 
 /// Functions of consul-template that are omitted here, with the reason or a replacement.
-const OMITTED: [(&str, &str); 37] = [
+const OMITTED: [(&str, &str); 58] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
     ("byTag", NO_CONSUL),
@@ -83,24 +94,43 @@ const OMITTED: [(&str, &str); 37] = [
     ("nomadVarList", NO_NOMAD),
     ("nomadVarListSafe", NO_NOMAD),
     ("plugin", "a template starts no program; use the template's command"),
-    ("executeTemplate", "write {{ template \"NAME\" . }}"),
-    ("scratch", "write {{ $name := VALUE }} and {{ $name = VALUE }}"),
-    ("md5sum", "that hash is broken; write sha256Hex"),
     ("sockaddr", "it does not read secrets; pass the address as a variable"),
     ("spew_dump", PRINTS_SECRETS),
     ("spew_printf", PRINTS_SECRETS),
     ("spew_sdump", PRINTS_SECRETS),
+    ("byPort", NO_CONSUL),
+    ("importedServices", NO_CONSUL),
+    ("spew_sprintf", PRINTS_SECRETS),
+    ("sprig_ago", NO_TIMES),
+    ("sprig_toDate", NO_TIMES),
+    ("sprig_mustToDate", NO_TIMES),
+    ("sprig_must_date_modify", NO_TIMES),
+    ("sprig_mustDateModify", NO_TIMES),
+    ("sprig_unixEpoch", NO_TIMES),
+    ("sprig_bcrypt", NOT_TWICE),
+    ("sprig_buildCustomCert", NO_KEYS),
+    ("sprig_decryptAES", NO_KEYS),
+    ("sprig_derivePassword", NO_KEYS),
+    ("sprig_encryptAES", NOT_TWICE),
+    ("sprig_genCA", NOT_TWICE),
+    ("sprig_genCAWithKey", NOT_TWICE),
+    ("sprig_genPrivateKey", NOT_TWICE),
+    ("sprig_genSelfSignedCert", NOT_TWICE),
+    ("sprig_genSelfSignedCertWithKey", NOT_TWICE),
+    ("sprig_genSignedCert", NOT_TWICE),
+    ("sprig_genSignedCertWithKey", NOT_TWICE),
+    ("sprig_htpasswd", NOT_TWICE),
+    ("sprig_randInt", NOT_TWICE),
+    ("sprig_shuffle", NOT_TWICE),
 ];
 
 const NO_CONSUL: &str = "it reads Consul, and templates here read Vault or OpenBao";
 const NO_NOMAD: &str = "it reads Nomad, and templates here read Vault or OpenBao";
+const NO_TIMES: &str = "it computes with times; use timestamp";
+const NOT_TWICE: &str =
+    "its result differs at each rendering, which would write the file again; create the value in Vault or OpenBao";
+const NO_KEYS: &str = "keys and passwords are made by Vault or OpenBao, not by a template";
 const PRINTS_SECRETS: &str = "it prints values, which are secrets here; use keyward template try";
-
-/// Called before each action with its byte offset, since the engine's errors have no position.
-pub(super) const MARK_POSITION: &str = "\u{1}at";
-
-/// Called on each printed value.
-pub(super) const CHECK_PRINTED: &str = "\u{1}shown";
 
 /// Reason why a function is not available.
 pub(super) enum UnavailableFunction {
@@ -112,11 +142,7 @@ pub(super) enum UnavailableFunction {
 
 /// Returns why a function is not available; `None` if it is.
 pub(super) fn unavailable(name: &str) -> Option<UnavailableFunction> {
-    if PURE.contains_key(name)
-        || external::NAMES.contains(&name)
-        || name == write_file::NAME
-        || BUILT_IN.contains(&name)
-    {
+    if names().contains(&name) {
         return None;
     }
     Some(
@@ -143,66 +169,44 @@ pub(super) fn reads_secrets(name: &str) -> bool {
 }
 
 /// Names of all functions.
-pub(super) fn names() -> Vec<String> {
-    let other_names = external::NAMES.iter().chain(&[write_file::NAME]).chain(&BUILT_IN).map(|name| (*name).to_owned());
-    PURE.keys().cloned().chain(other_names).collect()
+pub(super) fn names() -> Vec<&'static str> {
+    let pure = PURE.keys().copied().filter(|name| !name.contains('.'));
+    let external = external::FUNCTIONS.iter().map(|(name, ..)| *name);
+    pure.chain(external).chain(SPECIAL).chain(BUILT_IN).collect()
 }
 
-/// Returns all functions, bound to one rendering.
-pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> FuncMap {
-    let mut all = PURE.clone();
-    external::add(&mut all, source, evaluation);
-    write_file::add(&mut all, source, evaluation);
-    let allows_missing_keys = source.allows_missing_keys;
-    let shared = evaluation.clone();
-    all.insert(
-        MARK_POSITION.to_owned(),
-        Arc::new(move |args| {
-            let offset = args.first().and_then(Value::as_int).and_then(|offset| usize::try_from(offset).ok());
-            let mut evaluation = shared.lock();
-            (evaluation.offset, evaluation.lacks_key) = (offset.unwrap_or_default(), false);
-            Ok(super::value::text(""))
-        }),
-    );
-    let shared = evaluation.clone();
-    all.insert(
-        "index".to_owned(),
-        Arc::new(move |args| {
-            let (Some(whole), keys) = (args.first(), args.get(1..).unwrap_or_default()) else {
-                return Err(EngineError::Exec("index needs a list or a map, and a key".to_owned()));
-            };
-            let mut value = whole.clone();
-            for key in keys {
-                let is_missing_key =
-                    matches!((&value, key), (Value::Map(map), Value::String(key)) if !map.contains_key(key));
-                shared.lock().lacks_key |= is_missing_key;
-                value = value.index(key)?;
-            }
-            Ok(value)
-        }),
-    );
-    let shared = evaluation.clone();
-    all.insert(
-        CHECK_PRINTED.to_owned(),
-        Arc::new(move |args| match args.last() {
-            None | Some(Value::Nil) => {
-                let evaluation = shared.lock();
-                match () {
-                    () if !evaluation.unresolved.is_empty() => Ok(super::value::text("")),
-                    () if evaluation.lacks_key && !allows_missing_keys => {
-                        Err(EngineError::Exec("there is no value here to print".to_owned()))
-                    }
-                    // Go prints JSON's null so.
-                    () => Ok(super::value::text("<no value>")),
-                }
-            }
-            Some(value) => {
-                value.as_str().map_or(Ok(()), arguments::check_size)?;
-                Ok(value.clone())
-            }
-        }),
-    );
-    all
+/// The functions, bound to one rendering.
+pub(super) struct Functions<'a> {
+    inputs: Inputs<'a>,
+    /// The template's notes.
+    notes: Rc<Map>,
+}
+
+impl<'a> Functions<'a> {
+    pub(super) fn new(source: &'a TemplateSource, evaluation: &'a mut Evaluation) -> Self {
+        let notes = Rc::new(Map::new(BTreeMap::new(), MapType::Any));
+        Self { inputs: Inputs { source, evaluation }, notes }
+    }
+}
+
+impl Host for Functions<'_> {
+    fn call(&mut self, name: &str, args: &[Value]) -> FunctionResult {
+        let result = if let Some((_, min, max, function)) = PURE.get(name) {
+            function(&Arguments::between(name, args, *min, *max)?)?
+        } else if let Some((_, min, max, function)) = external::FUNCTIONS.iter().find(|(known, ..)| *known == name) {
+            function(&mut self.inputs, &Arguments::between(name, args, *min, *max)?)?
+        } else if name == "scratch" {
+            Value::Scratch(Rc::clone(&self.notes))
+        } else {
+            return Err(Failure::new(format!("there is no function {name}")));
+        };
+        check_size(result.as_text().map_or(0, str::len))?;
+        Ok(result)
+    }
+
+    fn is_incomplete(&self) -> bool {
+        !self.inputs.evaluation.unresolved.is_empty()
+    }
 }
 
 #[cfg(test)]
@@ -213,18 +217,18 @@ mod tests {
     fn every_name_is_either_available_or_omitted() {
         let names = names();
         let mut sorted = names.clone();
-        sorted.sort();
+        sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), names.len(), "a name is repeated");
         for (name, _) in OMITTED {
-            assert!(!names.iter().any(|available| available == name), "{name} is available and omitted");
+            assert!(!names.contains(&name), "{name} is available and omitted");
         }
     }
 
     #[test]
     fn every_function_is_documented() {
         let page = include_str!("../../../../docs/templates.md");
-        for name in names().iter().map(String::as_str).chain(OMITTED.iter().map(|(name, _)| *name)) {
+        for name in names().into_iter().chain(OMITTED.iter().map(|(name, _)| *name)) {
             assert!(page.contains(&format!("`{name}")), "docs/templates.md does not name {name}");
         }
     }

@@ -6,16 +6,30 @@ use granit_parser::{Event, ParseResult, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value as Json};
 
 use super::NamedFunction;
-use super::arguments::Arguments;
-use crate::templates::value::{ZeroizingJson, from_json, map};
+use crate::templates::engine::{MapType, Value};
+use crate::templates::value::{ZeroizingJson, from_json};
 
-pub(super) const FUNCTIONS: &[NamedFunction] = &[("parseYAML", |args| {
-    let args = Arguments::exactly("parseYAML", args, 1)?;
-    match args.text(0)? {
-        "" => Ok(map::<&str>([])),
-        yaml => read(yaml).map(|json| from_json(&json.0)).map_err(|error| args.fail(&error.to_string())),
-    }
+pub(super) const FUNCTIONS: &[NamedFunction] = &[("parseYAML", 1, 1, |args| match args.text(0)? {
+    "" => Ok(Value::map::<&str>([])),
+    yaml => read(yaml).map(|json| from_yaml(&json.0)).map_err(|error| args.fail(&error.to_string())),
 })];
+
+/// Converts what was read, with the types of Go's library.
+fn from_yaml(json: &Json) -> Value {
+    match json {
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::Int(number),
+            (None, Some(number)) => Value::Uint64(number),
+            (None, None) => Value::Float(number.as_f64().unwrap_or_default()),
+        },
+        Json::Array(items) => Value::list(items.iter().map(from_yaml)),
+        Json::Object(fields) => {
+            let entries = fields.iter().map(|(key, value)| (key.as_str(), from_yaml(value)));
+            Value::map_of(MapType::AnyKeys, entries)
+        }
+        other => from_json(other),
+    }
+}
 
 /// Error of a YAML text, without its content.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,7 +131,8 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
         loop {
             let (key, merges) = match self.next()? {
                 Event::MappingEnd => break,
-                Event::Scalar(key, style, 0, _) => (key.into_owned(), style == ScalarStyle::Plain),
+                Event::Scalar(key, ScalarStyle::Plain, 0, _) => (plain_key(key.into_owned()), true),
+                Event::Scalar(key, _, 0, _) => (key.into_owned(), false),
                 _ => return Err(self.error("a key is not a scalar")),
             };
             let first = self.next()?;
@@ -159,6 +174,14 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
     }
 }
 
+/// Returns the text of a plain key: that of its value where it is a boolean or a number.
+fn plain_key(key: String) -> String {
+    match resolve_scalar(&key) {
+        value @ (Json::Bool(_) | Json::Number(_)) => value.to_string(),
+        _ => key,
+    }
+}
+
 const YAML_TAGS: &str = "tag:yaml.org,2002:";
 
 /// Counts the values.
@@ -170,12 +193,12 @@ fn count_values(json: &Json) -> usize {
     }
 }
 
-/// Resolves a plain scalar as Go's library does: the types of YAML 1.2, the numbers of YAML 1.1.
+/// Resolves a plain scalar as Go's library does: the types of YAML 1.1.
 fn resolve_scalar(text: &str) -> Json {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Json::Null,
-        "true" | "True" | "TRUE" => Json::Bool(true),
-        "false" | "False" | "FALSE" => Json::Bool(false),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Json::Bool(true),
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Json::Bool(false),
         _ => parse_number(text).unwrap_or_else(|| Json::from(text)),
     }
 }

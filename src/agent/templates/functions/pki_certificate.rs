@@ -3,12 +3,11 @@
 //! Servers trim the newline at the end of each field; consul-template writes one after each block. With `format=pem_bundle`
 //! the field `certificate` holds the key and the chain too.
 
-use gotmpl::Value;
 use keyward_http::tls::CertificateFacts;
 use serde_json::Value as Json;
 
 use crate::secrets::{PemBlock, SecretResponse};
-use crate::templates::value::{list, map, text};
+use crate::templates::engine::{MapType, Value};
 
 /// Parts of an answer; empty where it has none.
 #[derive(Default)]
@@ -23,9 +22,11 @@ struct Parts {
 pub(super) fn certificate_value(response: &SecretResponse) -> Result<Value, &'static str> {
     let parts = Parts::parse(response)?;
     let fields = |data: Option<Value>| {
-        let chain = list(parts.chain.iter().map(text));
+        let text = |part: &str| Value::text(part);
         let fields = [("Cert", text(&parts.certificate)), ("Key", text(&parts.key)), ("CA", text(&parts.ca))];
-        map(fields.into_iter().chain([("CAChain", chain)]).chain(data.map(|data| ("Data", data))))
+        let chain = Value::texts(parts.chain.iter().map(String::as_str));
+        let fields = fields.into_iter().chain([("CAChain", chain)]).chain(data.map(|data| ("Data", data)));
+        Value::map_of(MapType::Struct("dependency.PemEncoded"), fields)
     };
     Ok(fields(Some(fields(None))))
 }

@@ -1,38 +1,30 @@
 //! `writeToFile`: records a file that the template's task writes beside its own.
 
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
-use gotmpl::{FuncMap, TemplateError as EngineError};
-
+use super::FunctionResult;
 use super::arguments::Arguments;
-use crate::templates::TemplateSource;
-use crate::templates::evaluation::{SharedEvaluation, WrittenFile};
-use crate::templates::value::text;
+use super::inputs::Inputs;
+use crate::templates::engine::Value;
+use crate::templates::evaluation::WrittenFile;
 
 pub(super) const NAME: &str = "writeToFile";
 
-/// Adds the function: `writeToFile "PATH" "USER" "GROUP" "MODE" ["FLAGS"] CONTENT`.
-pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEvaluation) {
-    let shared = evaluation.clone();
-    let folders = source.write_folders.clone();
-    let function = move |args: &[gotmpl::Value]| {
-        let args = Arguments::between(NAME, args, 5, 6)?;
-        let path = check_path(args.text(0)?, &folders).map_err(|problem| args.fail(&problem))?;
-        let name = |at: usize| args.text(at).map(|name| Some(name.to_owned()).filter(|name| !name.is_empty()));
-        let mode = args.text(3)?;
-        let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
-        let mode = mode.ok_or_else(|| args.fail("argument 4 is not a mode such as \"0640\""))?;
-        let flags = if args.len() == 6 { args.text(4)? } else { "" };
-        let mut content = args.text(args.len() - 1)?.to_owned();
-        if flags.contains("newline") {
-            content.push('\n');
-        }
-        let file = WrittenFile { mode, owner: name(1)?, group: name(2)?, content: content.into() };
-        shared.lock().write_file(path, file, flags.contains("append")).map_err(|problem| args.fail(problem))?;
-        Ok::<_, EngineError>(text(""))
-    };
-    all.insert(NAME.to_owned(), Arc::new(function));
+/// The function: `writeToFile "PATH" "USER" "GROUP" "MODE" ["FLAGS"] CONTENT`.
+pub(super) fn record(inputs: &mut Inputs<'_>, args: &Arguments<'_>) -> FunctionResult {
+    let path = check_path(args.text(0)?, &inputs.source.write_folders).map_err(|problem| args.fail(&problem))?;
+    let name = |at: usize| args.text(at).map(|name| Some(name.to_owned()).filter(|name| !name.is_empty()));
+    let mode = args.text(3)?;
+    let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
+    let mode = mode.ok_or_else(|| args.fail("argument 4 is not a mode such as \"0640\""))?;
+    let flags = if args.len() == 6 { args.text(4)? } else { "" };
+    let mut content = args.text(args.len() - 1)?.to_owned();
+    if flags.contains("newline") {
+        content.push('\n');
+    }
+    let file = WrittenFile { mode, owner: name(1)?, group: name(2)?, content: content.into() };
+    inputs.evaluation.write_file(path, file, flags.contains("append")).map_err(|problem| args.fail(problem))?;
+    Ok(Value::text(""))
 }
 
 /// Checks that a path is below one of the folders.

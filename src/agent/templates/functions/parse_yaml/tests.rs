@@ -10,7 +10,7 @@ fn found(yaml: &str) -> Result<Json, String> {
 fn values_have_the_types_of_gos_library() {
     let check = |yaml: &str, expected: Json| assert_eq!(found(yaml), Ok(expected), "{yaml}");
     check("a: [1, two, 'three', \"4\"]", json!({"a": [1, "two", "three", "4"]}));
-    check("- ~\n-\n- null\n- true\n- FALSE\n- yes\n- on", json!([null, null, null, true, false, "yes", "on"]));
+    check("- ~\n-\n- null\n- true\n- FALSE\n- yes\n- on", json!([null, null, null, true, false, true, true]));
     check("[0x1f, 0o17, 017, 0b11, 1_000, -7, +7]", json!([31, 15, 15, 3, 1000, -7, 7]));
     check("[18446744073709551615, 1.5, 1e3, .5, 2.]", json!([u64::MAX, 1.5, 1000.0, 0.5, 2.0]));
     check(
@@ -19,11 +19,12 @@ fn values_have_the_types_of_gos_library() {
     );
     check("a: |\n  one\n  two\nb: >-\n  one\n  two\n", json!({"a": "one\ntwo\n", "b": "one two"}));
     check("a: !!str 12\nb: !!int '12'\nc: !mine 12", json!({"a": "12", "b": 12, "c": "12"}));
-    check("1: a\ntrue: b", json!({"1": "a", "true": "b"}));
+    check("1: a\ntrue: b\noff: c\n'no': d", json!({"1": "a", "true": "b", "false": "c", "no": "d"}));
+    check("[y, No, OFF, 'n', yesterday]", json!([true, false, false, "n", "yesterday"]));
     check(
-        "base: &b {x: 1, y: 2}\nmine:\n  <<: *b\n  y: 3",
+        "base: &b {x: 1, z: 2}\nmine:\n  <<: *b\n  z: 3",
         json!({
-            "base": {"x": 1, "y": 2}, "mine": {"x": 1, "y": 3}
+            "base": {"x": 1, "z": 2}, "mine": {"x": 1, "z": 3}
         }),
     );
     check("<<: [{x: 1}, {x: 2, z: 3}]", json!({"x": 1, "z": 3}));

@@ -1,0 +1,67 @@
+//! Text of bounded size.
+
+use zeroize::Zeroizing;
+
+use super::value::Failure;
+
+/// Largest text, in bytes: a text that is appended to itself in a loop would take all memory.
+const MAX_BYTES: usize = 16 << 20;
+
+/// A text that is zeroed when it grows or is dropped. More than [`MAX_BYTES`] are not kept, and an error at the end.
+pub(in crate::templates) struct Buffer {
+    text: Zeroizing<String>,
+    is_full: bool,
+}
+
+impl Buffer {
+    pub(in crate::templates) fn new() -> Self {
+        Self { text: Zeroizing::new(String::new()), is_full: false }
+    }
+
+    /// Returns true if further text is of no use.
+    pub(in crate::templates) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    pub(in crate::templates) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(in crate::templates) fn push_char(&mut self, c: char) {
+        self.push(c.encode_utf8(&mut [0; 4]));
+    }
+
+    pub(in crate::templates) fn push(&mut self, more: &str) {
+        let needed = self.text.len() + more.len();
+        if self.is_full || needed > MAX_BYTES {
+            self.is_full = true;
+            return;
+        }
+        if needed > self.text.capacity() {
+            let mut larger = Zeroizing::new(String::with_capacity(needed.max(2 * self.text.capacity()).max(64)));
+            larger.push_str(&self.text);
+            self.text = larger;
+        }
+        self.text.push_str(more);
+    }
+
+    /// Pushes a text several times.
+    pub(in crate::templates) fn repeat(&mut self, text: &str, times: usize) {
+        if text.len().saturating_mul(times) > MAX_BYTES {
+            self.is_full = true;
+        }
+        for _ in 0..times {
+            if self.is_full {
+                return;
+            }
+            self.push(text);
+        }
+    }
+
+    pub(in crate::templates) fn finish(self) -> Result<Zeroizing<String>, Failure> {
+        if self.is_full {
+            return Err(Failure::new(format!("a text here exceeds {} MiB", MAX_BYTES >> 20)));
+        }
+        Ok(self.text)
+    }
+}
