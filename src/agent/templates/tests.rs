@@ -288,6 +288,11 @@ fn errors_of_rendering_have_a_position_and_no_value() {
         "{{ indent 5000 .Data.data.password }}",
         "{{ toUpper .Data.data }}",
         "{{ (.Data.data.password | toUpper).x }}",
+        "{{ executeTemplate .Data.data.password }}",
+        "{{ sprig_fail .Data.data.password }}",
+        "{{ sprig_mustRegexFind .Data.data.json \"x\" }}{{ sprig_int64 .Data.data.password | sprig_div 1 }}",
+        "{{ scratch.MapSet .Data.data.password \"a\" 1 }}{{ scratch.Set \"b\" 1 }}{{ scratch.MapSet \"b\" .Data.data.password 1 }}",
+        "{{ sprig_semver .Data.data.password }}",
     ] {
         let body = inside.split("{{ define").next().unwrap();
         let defined = inside.strip_prefix(body).unwrap_or_default();

@@ -210,7 +210,8 @@ impl Executor<'_> {
     /// Executes another template, whose `$` is its dot.
     fn template(&mut self, name: &str, dot: &Value) -> Result<(), Failure> {
         let Some(body) = self.trees.get(name) else {
-            return Err(Failure::new(format!("there is no template {name:?}")));
+            // The name may be a secret.
+            return Err(Failure::new("there is no template of that name"));
         };
         self.depth += 1;
         if self.depth > MAX_DEPTH {

@@ -26,7 +26,7 @@ pub(in crate::templates) fn parse(text: &str, left: &str, right: &str) -> Parsed
 }
 
 /// Deepest action within actions.
-const MAX_DEPTH: usize = 50;
+const MAX_DEPTH: usize = 100;
 
 struct Parser<'a> {
     tokens: Vec<Token<'a>>,

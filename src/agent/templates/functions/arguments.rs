@@ -79,7 +79,10 @@ impl<'a> Arguments<'a> {
     /// Returns an integer that is not negative, and at most `max`.
     pub(super) fn size(&self, at: usize, max: usize) -> Result<usize, Failure> {
         let number = usize::try_from(self.integer(at)?).ok().filter(|number| *number <= max);
-        number.ok_or_else(|| self.type_error(at, &format!("a number from 0 to {max}")))
+        number.ok_or_else(|| match max {
+            usize::MAX => self.type_error(at, "a number that is not negative"),
+            max => self.type_error(at, &format!("a number from 0 to {max}")),
+        })
     }
 
     /// Returns a list.

@@ -3,6 +3,7 @@
 // 0: conversions
 mod cast;
 mod decimal;
+mod wrap;
 
 // 1: functions
 mod lists;
@@ -14,7 +15,6 @@ mod texts;
 mod times;
 mod types;
 mod versions;
-mod wrap;
 
 use super::NamedFunction;
 

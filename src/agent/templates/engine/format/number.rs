@@ -5,6 +5,9 @@ use super::super::output::Buffer;
 use super::super::quote::{is_printable, quote_char};
 use super::directive::Flags;
 
+/// Most digits of a floating-point number; Rust formats no more than 65535.
+const MAX_PRECISION: usize = 10_000;
+
 /// Formats an integer; returns false if it has no such verb.
 pub(super) fn format_integer(out: &mut Buffer, flags: &Flags, number: i128, verb: char) -> bool {
     let absolute = number.unsigned_abs();
@@ -27,7 +30,7 @@ pub(super) fn format_integer(out: &mut Buffer, flags: &Flags, number: i128, verb
         'U' => {
             let c = as_char();
             let name = if flags.sharp && is_printable(c) { format!(" '{c}'") } else { String::new() };
-            flags.pad(out, &format!("U+{absolute:0width$X}{name}", width = flags.precision.unwrap_or(4).max(4)));
+            flags.pad(out, &format!("U+{absolute:0width$X}{name}", width = flags.precision.unwrap_or(4).clamp(4, MAX_PRECISION)));
             return true;
         }
         _ => return false,
@@ -79,7 +82,7 @@ pub(super) fn format_floating(out: &mut Buffer, flags: &Flags, number: f64, verb
         'f' | 'F' => (b'f', flags.precision.or(Some(6))),
         _ => return false,
     };
-    let written = format_float(number, verb, precision, flags.sharp);
+    let written = format_float(number, verb, precision.map(|precision| precision.min(MAX_PRECISION)), flags.sharp);
     let body = written.trim_start_matches(['-', '+']);
     let is_negative = written.starts_with('-');
     let sign = if number.is_infinite() && !is_negative { "+" } else { sign(flags, is_negative) };
