@@ -320,7 +320,8 @@ fn runaway_templates_are_stopped() {
     for by in ["printf \"%s%s\" $x $x", "print $x $x", "replaceAll \"x\" \"xx\" $x", "join $x (sprig_until 3)"] {
         assert!(doubled(by).contains("exceeds 16 MiB"), "{by}: {}", doubled(by));
     }
-    let twice = "{{ $x := sprig_list 1 }}{{ range sprig_until 60 }}{{ $x = sprig_list $x $x }}{{ end }}";
+    let twice =
+        "{{ $x := sprig_list (sprig_repeat 9999 `x`) }}{{ range sprig_until 60 }}{{ $x = sprig_list $x $x }}{{ end }}";
     for (by, expected) in [("toJSON", "exceeds 16 MiB"), ("sprig_deepCopy", "too large")] {
         assert!(wrong(&format!("{twice}{{{{ $x | {by} | len }}}}")).contains(expected), "{by}");
     }

@@ -109,20 +109,30 @@ impl Writer {
 
     fn text(&mut self, text: &str) {
         self.out.push("\"");
-        for c in text.chars() {
-            match c {
-                '"' => self.out.push("\\\""),
-                '\\' => self.out.push("\\\\"),
-                '\n' => self.out.push("\\n"),
-                '\r' => self.out.push("\\r"),
-                '\t' => self.out.push("\\t"),
-                '\u{8}' => self.out.push("\\b"),
-                '\u{c}' => self.out.push("\\f"),
-                '<' | '>' | '&' if self.form == Form::Escaped => self.escape(c),
-                '\0'..' ' | '\u{2028}' | '\u{2029}' => self.escape(c),
-                c => self.out.push_char(c),
+        // Characters that need no escape are written together.
+        let mut begin = 0;
+        for (at, c) in text.char_indices() {
+            let escape = match c {
+                '"' => "\\\"",
+                '\\' => "\\\\",
+                '\n' => "\\n",
+                '\r' => "\\r",
+                '\t' => "\\t",
+                '\u{8}' => "\\b",
+                '\u{c}' => "\\f",
+                '<' | '>' | '&' if self.form == Form::Escaped => "",
+                '\0'..' ' | '\u{2028}' | '\u{2029}' => "",
+                _ => continue,
+            };
+            self.out.push(&text[begin..at]);
+            begin = at + c.len_utf8();
+            if escape.is_empty() {
+                self.escape(c);
+            } else {
+                self.out.push(escape);
             }
         }
+        self.out.push(&text[begin..]);
         self.out.push("\"");
     }
 

@@ -30,7 +30,10 @@ pub(super) fn format_integer(out: &mut Buffer, flags: &Flags, number: i128, verb
         'U' => {
             let c = as_char();
             let name = if flags.sharp && is_printable(c) { format!(" '{c}'") } else { String::new() };
-            flags.pad(out, &format!("U+{absolute:0width$X}{name}", width = flags.precision.unwrap_or(4).clamp(4, MAX_PRECISION)));
+            flags.pad(
+                out,
+                &format!("U+{absolute:0width$X}{name}", width = flags.precision.unwrap_or(4).clamp(4, MAX_PRECISION)),
+            );
             return true;
         }
         _ => return false,
