@@ -360,7 +360,7 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
         let world = World::start();
         let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));
         // The first three refusals are followed by a quick retry.
-        eventually(Duration::from_secs(60), || {
+        eventually(Duration::from_mins(1), || {
             let refusals = agent.binary.output().matches("token.login.failed").count();
             if refusals == 4 { Ok(()) } else { Err(refusals.to_string()) }
         });

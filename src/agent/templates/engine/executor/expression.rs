@@ -1,9 +1,9 @@
 //! Evaluation of pipelines, commands and operands.
 
-use super::super::builtins;
-use super::super::tree::{Expr, ExprKind, Pipe};
-use super::super::value::{Failure, MapType, Value};
 use super::Executor;
+use crate::templates::engine::builtins;
+use crate::templates::engine::tree::{Expr, ExprKind, Pipe};
+use crate::templates::engine::value::{Failure, MapType, Value};
 
 impl Executor<'_> {
     /// Evaluates a pipeline, and sets its variables.

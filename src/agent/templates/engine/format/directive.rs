@@ -1,8 +1,8 @@
 //! Formats with verbs: flags, widths, precisions and numbers of arguments.
 
-use super::super::output::Buffer;
-use super::super::value::Value;
 use super::format_by_verb;
+use crate::templates::engine::output::Buffer;
+use crate::templates::engine::value::Value;
 
 /// Flags of a verb.
 #[derive(Debug, Clone, Default)]

@@ -1,9 +1,9 @@
 //! Numbers by verb.
 
-use super::super::float::format_float;
-use super::super::output::Buffer;
-use super::super::quote::{is_printable, quote_char};
 use super::directive::Flags;
+use crate::templates::engine::float::format_float;
+use crate::templates::engine::output::Buffer;
+use crate::templates::engine::quote::{is_printable, quote_char};
 
 /// Most digits of a floating-point number; Rust formats no more than 65535.
 const MAX_PRECISION: usize = 10_000;

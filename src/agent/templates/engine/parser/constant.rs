@@ -1,7 +1,7 @@
 //! Constants in Go's syntax.
 
-use super::super::tree::ExprKind;
-use super::super::value::Failure;
+use crate::templates::engine::tree::ExprKind;
+use crate::templates::engine::value::Failure;
 
 /// Parses a number with an optional sign.
 pub(super) fn number(text: &str) -> Result<ExprKind, Failure> {

@@ -1,8 +1,8 @@
 //! Pipelines, commands and their operands.
 
-use super::super::lexer::Kind;
-use super::super::tree::{Expr, ExprKind, Pipe};
 use super::{MAX_DEPTH, Parsed, Parser, constant};
+use crate::templates::engine::lexer::Kind;
+use crate::templates::engine::tree::{Expr, ExprKind, Pipe};
 
 impl Parser<'_> {
     /// Reads a pipeline to this token.

@@ -1,7 +1,7 @@
 //! Conversions between types: anything that is no number is 0.
 
-use super::super::arguments::print;
 use crate::templates::engine::{Failure, Value};
+use crate::templates::functions::arguments::print;
 
 /// Converts to an integer.
 pub(super) fn to_integer(value: &Value) -> i64 {

@@ -1,10 +1,10 @@
 //! Functions on lists.
 
-use super::super::arguments::Arguments;
-use super::super::equality::is_deep_equal;
-use super::super::{FunctionResult, MANY, NamedFunction};
 use super::cast::{to_text, to_texts};
 use crate::templates::engine::{Elements, Value};
+use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::equality::is_deep_equal;
+use crate::templates::functions::{FunctionResult, MANY, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_all", 0, MANY, |args| Ok(Value::Bool(args.all().iter().all(Value::is_true)))),

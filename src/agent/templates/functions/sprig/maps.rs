@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::arguments::Arguments;
-use super::super::collections::merge;
-use super::super::{FunctionResult, MANY, NamedFunction};
 use super::cast::to_text;
 use crate::templates::engine::{Failure, Text, Value};
+use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::collections::merge;
+use crate::templates::functions::{FunctionResult, MANY, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_deepCopy", 1, 1, |args| copy(args.value(0)?, 0, &mut MAX_COPIED.clone())),

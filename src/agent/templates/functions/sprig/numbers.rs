@@ -1,10 +1,10 @@
 //! Functions on numbers.
 
-use super::super::arguments::Arguments;
-use super::super::{MANY, NamedFunction};
 use super::cast::{to_float, to_integer};
 use super::decimal;
 use crate::templates::engine::{Elements, Failure, Value};
+use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::{MANY, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_add", 0, MANY, |args| Ok(Value::Int64(integers(args).fold(0, i64::wrapping_add)))),

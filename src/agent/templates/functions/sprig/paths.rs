@@ -1,8 +1,8 @@
 //! Paths and URLs.
 
-use super::super::arguments::Arguments;
-use super::super::{FunctionResult, NamedFunction};
 use crate::templates::engine::Value;
+use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::{FunctionResult, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_base", 1, 1, base),

@@ -2,10 +2,10 @@
 
 use regex_lite::{NoExpand, Regex};
 
-use super::super::arguments::Arguments;
-use super::super::strings::parse_regex;
-use super::super::{FunctionResult, NamedFunction};
 use crate::templates::engine::{Failure, Value};
+use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::strings::parse_regex;
+use crate::templates::functions::{FunctionResult, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_mustRegexFind", 2, 2, find),

@@ -1,12 +1,12 @@
 //! Functions on texts.
 
-use super::super::arguments::Arguments;
-use super::super::case::{by_word, lower, lower_char, title, upper, upper_char, words};
-use super::super::strings::{replace, split};
-use super::super::{FunctionResult, MANY, NamedFunction};
 use super::cast::to_text;
 use super::wrap::{abbreviate, wrap};
 use crate::templates::engine::{Failure, MapType, Value, quote};
+use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::case::{by_word, lower, lower_char, title, upper, upper_char, words};
+use crate::templates::functions::strings::{replace, split};
+use crate::templates::functions::{FunctionResult, MANY, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_abbrev", 2, 2, |args| {

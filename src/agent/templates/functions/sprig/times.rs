@@ -1,8 +1,8 @@
 //! Durations.
 
-use super::super::NamedFunction;
 use super::cast::to_text;
 use crate::templates::engine::Value;
+use crate::templates::functions::NamedFunction;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_duration", 1, 1, |args| {

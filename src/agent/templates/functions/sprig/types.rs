@@ -1,8 +1,8 @@
 //! Functions on types, choices and failures.
 
-use super::super::NamedFunction;
-use super::super::equality::is_deep_equal;
 use crate::templates::engine::{MapType, Value};
+use crate::templates::functions::NamedFunction;
+use crate::templates::functions::equality::is_deep_equal;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_deepEqual", 2, 2, |args| Ok(Value::Bool(is_deep_equal(args.value(0)?, args.value(1)?)))),

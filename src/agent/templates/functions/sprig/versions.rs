@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::super::NamedFunction;
 use crate::templates::engine::{MapType, Value};
+use crate::templates::functions::NamedFunction;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_semver", 1, 1, |args| {

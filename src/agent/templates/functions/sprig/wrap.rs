@@ -1,8 +1,8 @@
 //! Long texts: lines of a length, and ellipses.
 
-use super::super::FunctionResult;
-use super::super::arguments::Arguments;
 use crate::templates::engine::Value;
+use crate::templates::functions::FunctionResult;
+use crate::templates::functions::arguments::Arguments;
 
 /// Breaks a text at spaces, so that lines have at most this many bytes. A longer word is a line of its own.
 pub(super) fn wrap(text: &str, length: usize, line_end: &str) -> String {
