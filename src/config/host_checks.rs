@@ -112,6 +112,7 @@ impl Reader<'_> {
     }
 
     /// The same of several sockets.
+    #[cfg(feature = "gateway")]
     pub(super) fn check_socket_folders(&self, sockets: &[(Text, PathBuf)], shared_folder: bool) {
         for (text, path) in sockets {
             self.check_socket_folder(text, path, shared_folder);
