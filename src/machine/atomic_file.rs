@@ -47,20 +47,25 @@ pub enum Outcome {
 /// # Errors
 /// `path` is unchanged, except if only the sync of its folder failed after the rename.
 pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
-    let (folder, name) = Dir::open_parent(path)?;
-    let existing = regular_or_absent(&folder, &name, path)?;
-    if existing.is_some_and(|stat| has_content_and_attributes(&folder, &name, &stat, bytes, attributes)) {
+    replace_in(&Dir::open_parent(path)?.0, path, bytes, attributes)
+}
+
+/// Replaces a file like [`replace`] in its folder, which is open.
+pub fn replace_in(folder: &Dir, path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
+    let (_, name) = Dir::split(path)?;
+    let existing = regular_or_absent(folder, name, path)?;
+    if existing.is_some_and(|stat| has_content_and_attributes(folder, name, &stat, bytes, attributes)) {
         return Ok(Outcome::Unchanged);
     }
-    write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    write_and_rename(folder, name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
 }
 
-/// Returns true if [`replace`] would change nothing.
-pub fn is_current(path: &Path, bytes: &[u8], attributes: &Attributes) -> bool {
-    let Ok((folder, name)) = Dir::open_parent(path) else { return false };
-    let existing = regular_or_absent(&folder, &name, path).ok().flatten();
-    existing.is_some_and(|stat| has_content_and_attributes(&folder, &name, &stat, bytes, attributes))
+/// Returns true if [`replace_in`] would change nothing.
+pub fn is_current_in(folder: &Dir, path: &Path, bytes: &[u8], attributes: &Attributes) -> bool {
+    let Ok((_, name)) = Dir::split(path) else { return false };
+    let existing = regular_or_absent(folder, name, path).ok().flatten();
+    existing.is_some_and(|stat| has_content_and_attributes(folder, name, &stat, bytes, attributes))
 }
 
 /// Creates `path` with these bytes and attributes, as a whole. Returns false if there is something of that name, which
@@ -84,25 +89,30 @@ pub fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<bool
     Ok(true)
 }
 
-/// Replaces a file like [`replace`] and keeps the old file as `path` with `.bak` appended, with its content, mode and
+/// Replaces a file like [`replace_in`] and keeps the old file as `path` with `.bak` appended, with its content, mode and
 /// owner.
 ///
 /// # Errors
 /// As [`replace`]; the copy could not be made, and nothing has changed at `path`.
-pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
-    let (folder, name) = Dir::open_parent(path)?;
-    if let Some(existing) = regular_or_absent(&folder, &name, path)? {
-        if has_content_and_attributes(&folder, &name, &existing, bytes, attributes) {
+pub fn replace_with_backup_in(
+    folder: &Dir,
+    path: &Path,
+    bytes: &[u8],
+    attributes: &Attributes,
+) -> Result<Outcome, ReplaceError> {
+    let (_, name) = Dir::split(path)?;
+    if let Some(existing) = regular_or_absent(folder, name, path)? {
+        if has_content_and_attributes(folder, name, &existing, bytes, attributes) {
             return Ok(Outcome::Unchanged);
         }
-        back_up(&folder, &name).map_err(|source| ReplaceError::Step {
+        back_up(folder, name).map_err(|source| ReplaceError::Step {
             step: "keep a copy of",
             path: path.to_owned(),
             advice: ADVICE_WRITE,
             source,
         })?;
     }
-    write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    write_and_rename(folder, name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
 }
 

@@ -1,7 +1,7 @@
 //! Opens folders by descriptor, so that they cannot be swapped between two uses, and follows no symlink that users other
 //! than root could have placed. [`resolve`] also follows those of one user.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,13 +23,48 @@ impl Dir {
     /// The folder is missing, is not a folder or cannot be searched, or its path contains a symlink that users other
     /// than root could have placed.
     pub fn open(path: &Path) -> Result<Self, DirError> {
-        Self::walk(path, ROOT).map(|(folder, _)| folder)
+        Self::walk(path, ROOT, Missing::Refuse).map(|(folder, _)| folder)
+    }
+
+    /// Opens the folder at `path`, and creates it and those above it if `missing` says so.
+    ///
+    /// # Errors
+    /// As [`Dir::open`]; a folder cannot be created. None is created behind a symlink that is not followed.
+    pub fn open_or_create(path: &Path, missing: Missing) -> Result<Self, DirError> {
+        Self::walk(path, ROOT, missing).map(|(folder, _)| folder)
+    }
+
+    /// Opens the folder at `path`, which is `base` or below it, as [`Dir::open_or_create`] does, but follows no symlink below
+    /// `base`, whoever placed it: what `base` allows ends there.
+    ///
+    /// # Errors
+    /// As [`Dir::open_or_create`]; `path` is not below `base`, has `..` in it or leads through a symlink.
+    pub fn open_beneath(base: &Path, path: &Path, missing: Missing) -> Result<Self, DirError> {
+        let inner = path.strip_prefix(base).map_err(|_| DirError::NoFile { path: path.to_owned() })?;
+        let mut here = Self::open_or_create(base, missing)?;
+        for component in inner.components() {
+            let Component::Normal(name) = component else { return Err(DirError::NoFile { path: path.to_owned() }) };
+            let name = Path::new(name);
+            match missing.enter(here.as_fd(), name) {
+                Ok(folder) => here = Self(folder),
+                Err(Errno::NOTDIR | Errno::LOOP) if here.has_symlink(name) => {
+                    return Err(DirError::Beneath { base: base.to_owned() });
+                }
+                Err(errno) => return Err(missing.error(path, errno)),
+            }
+        }
+        Ok(here)
+    }
+
+    fn has_symlink(&self, name: &Path) -> bool {
+        let stat = self.stat(name).ok().flatten();
+        stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
     }
 
     /// Opens the folder at `path`, also through symlinks that only root and `user` could have placed, and returns it with its path
     /// without symlinks.
-    fn walk(path: &Path, user: u32) -> Result<(Self, PathBuf), DirError> {
-        let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
+    fn walk(path: &Path, user: u32, missing: Missing) -> Result<(Self, PathBuf), DirError> {
+        let fail = |source: Errno| missing.error(path, source);
         // A stack: the next component is its last.
         let mut remaining = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
         let mut hops = 0;
@@ -47,7 +82,7 @@ impl Dir {
                 other => Path::new(other.as_os_str()),
             };
             let from = here.as_ref().map_or(CWD, AsFd::as_fd);
-            match rustix::fs::openat(from, name, OPEN_FOLDER, Mode::empty()) {
+            match missing.enter(from, name) {
                 Ok(descriptor) => {
                     here = Some(descriptor);
                     match first {
@@ -73,9 +108,15 @@ impl Dir {
 
     /// Opens the parent folder of `path` and returns it with the file's name.
     pub fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
+        let (parent, name) = Self::split(path)?;
+        Ok((Self::open(parent)?, name.to_owned()))
+    }
+
+    /// Splits the path of a file into its folder and its name.
+    pub fn split(path: &Path) -> Result<(&Path, &OsStr), DirError> {
         let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
         match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) if ends_in_name => Ok((Self::open(parent)?, name.to_owned())),
+            (Some(parent), Some(name)) if ends_in_name => Ok((parent, name)),
             _ => Err(DirError::NoFile { path: path.to_owned() }),
         }
     }
@@ -104,6 +145,40 @@ impl Dir {
     }
 }
 
+/// What is done about a folder that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// It is an error.
+    Refuse,
+    /// It is created with mode 0755, less the umask.
+    Create,
+}
+
+impl Missing {
+    /// Opens the folder `name` of `folder`, which is not a symlink, and creates it first if it is to be.
+    fn enter(self, folder: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+        let open = || rustix::fs::openat(folder, name, OPEN_FOLDER, Mode::empty());
+        match open() {
+            Err(Errno::NOENT) if self == Self::Create => {
+                match rustix::fs::mkdirat(folder, name, Mode::from_raw_mode(0o755)) {
+                    // Somebody else has created something of that name: the second open decides what it is.
+                    Ok(()) | Err(Errno::EXIST) => open(),
+                    Err(errno) => Err(errno),
+                }
+            }
+            other => other,
+        }
+    }
+
+    fn error(self, path: &Path, errno: Errno) -> DirError {
+        let (path, source) = (path.to_owned(), errno.into());
+        match self {
+            Self::Refuse => DirError::Open { path, source },
+            Self::Create => DirError::Create { path, source },
+        }
+    }
+}
+
 /// Creates the folder with mode 0700 if it is missing and returns its canonical path. An existing folder must not have
 /// any of the mode bits `refused`, such as `0o022`.
 pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
@@ -117,7 +192,7 @@ pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
 /// Returns the path of the folder at an absolute path without symlinks, of which only root and `user` could have placed any. It is
 /// built while the folders are opened: another look-up could follow a symlink that somebody has placed since.
 pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, DirError> {
-    Dir::walk(path, user).map(|(_, resolved)| resolved)
+    Dir::walk(path, user, Missing::Refuse).map(|(_, resolved)| resolved)
 }
 
 impl AsFd for Dir {
@@ -179,6 +254,12 @@ pub enum DirError {
         path: PathBuf,
         /// The component that is a symlink.
         link: PathBuf,
+    },
+    /// A symlink below a folder that no path may leave. Neither path nor symlink are named, as they may be computed from secrets.
+    #[error("the path leads through a symlink below {}, which is not followed; use the folder that it points to", base.display())]
+    Beneath {
+        /// The folder that the path must not leave.
+        base: PathBuf,
     },
     /// It cannot be created.
     #[error("cannot create the folder {}", path.display())]

@@ -102,9 +102,11 @@ impl From<&DirError> for ErrorCode {
     fn from(error: &DirError) -> Self {
         match error {
             DirError::Create { source, .. } => Self::from_write_error(source),
-            DirError::Open { .. } | DirError::Symlink { .. } | DirError::Exposed { .. } | DirError::NoFile { .. } => {
-                ErrorCode::OutputFolder
-            }
+            DirError::Open { .. }
+            | DirError::Symlink { .. }
+            | DirError::Beneath { .. }
+            | DirError::Exposed { .. }
+            | DirError::NoFile { .. } => ErrorCode::OutputFolder,
         }
     }
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keyward_machine::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup, sweep, truncate};
+use keyward_machine::atomic_file::{Attributes, Outcome, remove, replace, replace_with_backup_in, sweep, truncate};
+use keyward_machine::secure_dir::Dir;
 use tempfile::TempDir;
 
 use crate::harness::world::run_in_network_namespace;
@@ -325,13 +326,16 @@ fn a_backup_is_the_file_before_with_its_mode_and_stays_where_nothing_changes() {
     let (folder, file) = folder();
     let backup = folder.path().join("token.bak");
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    assert_eq!(replace_with_backup(&file, b"one", &PRIVATE).unwrap(), Outcome::Written);
+    let with_backup = |bytes: &[u8], attributes: &Attributes| {
+        replace_with_backup_in(&Dir::open(folder.path()).unwrap(), &file, bytes, attributes)
+    };
+    assert_eq!(with_backup(b"one", &PRIVATE).unwrap(), Outcome::Written);
     assert_eq!(names(folder.path()), ["token"], "there was nothing before");
     let wide = Attributes { mode: 0o640, ..PRIVATE };
     for (bytes, before) in [("two", "one"), ("three", "two")] {
-        assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Written);
+        assert_eq!(with_backup(bytes.as_bytes(), &wide).unwrap(), Outcome::Written);
         assert_eq!((read(&file), read(&backup)), (bytes.to_owned(), before.to_owned()));
-        assert_eq!(replace_with_backup(&file, bytes.as_bytes(), &wide).unwrap(), Outcome::Unchanged);
+        assert_eq!(with_backup(bytes.as_bytes(), &wide).unwrap(), Outcome::Unchanged);
         assert_eq!(read(&backup), before, "what did not change has no new copy");
     }
     assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o7777, 0o640);
@@ -340,7 +344,7 @@ fn a_backup_is_the_file_before_with_its_mode_and_stays_where_nothing_changes() {
     // A try that broke off between the two steps.
     std::fs::remove_file(&backup).unwrap();
     std::fs::hard_link(&file, &backup).unwrap();
-    assert_eq!(replace_with_backup(&file, b"four", &wide).unwrap(), Outcome::Written);
+    assert_eq!(with_backup(b"four", &wide).unwrap(), Outcome::Written);
     assert_eq!((read(&file), read(&backup)), ("four".to_owned(), "three".to_owned()));
     assert_eq!(names(folder.path()), ["token", "token.bak"]);
 }

@@ -262,7 +262,8 @@ impl TemplateTask {
         }
         let destination = file.destination.clone();
         let paths: Vec<PathBuf> = files.keys().chain([&destination]).cloned().collect();
-        self.write.spawn_blocking(move || write(&file, &text, &files));
+        let write_folders = self.options.text.write_folders.clone();
+        self.write.spawn_blocking(move || write(&file, &text, &files, &write_folders));
         let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
         let written = outcome? == Outcome::Written;
         self.watched.retain(|watched| paths.iter().any(|path| path == watched.path()));

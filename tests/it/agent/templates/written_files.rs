@@ -74,3 +74,21 @@ async fn a_file_that_cannot_be_written_is_the_failure_of_its_template() {
         assert_eq!(bench.read(name), None, "{name}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_symlink_below_a_write_folder_leads_no_file_and_no_new_folder_out_of_it() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let outside = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(outside.path(), bench.path("link")).unwrap();
+    for (name, path) in [("file", "link/x"), ("folder", "link/new/x")] {
+        let text = format!("{{{{ \"x\" | writeToFile \"{}\" \"\" \"\" \"0600\" }}}}text", file(&bench, path));
+        bench.start(name, &text);
+        sleep(Duration::from_secs(1)).await;
+        let reason = bench.reason(name);
+        assert!(reason.contains("leads through a symlink below"), "{name}: {reason}");
+        assert_eq!(bench.read(name), None, "{name}");
+    }
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+}
