@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use keyward_agent::templates::{TemplateSource, WrittenFile};
 use keyward_app::one_shot_login;
@@ -49,10 +50,10 @@ pub(super) struct Try {
     #[arg(long)]
     allow_missing_keys: bool,
     /// Delimiter at the start of an action
-    #[arg(long, value_name = "TEXT", default_value = "{{")]
+    #[arg(long, value_name = "TEXT", default_value = "{{", value_parser = NonEmptyStringValueParser::new())]
     left_delimiter: String,
     /// Delimiter at the end of an action
-    #[arg(long, value_name = "TEXT", default_value = "}}")]
+    #[arg(long, value_name = "TEXT", default_value = "}}", value_parser = NonEmptyStringValueParser::new())]
     right_delimiter: String,
 }
 

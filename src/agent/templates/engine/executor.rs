@@ -37,6 +37,7 @@ pub(in crate::templates) fn execute(
         variables: vec![("$".to_owned(), Value::Nil)],
         depth: 0,
         iterations: 0,
+        work: 0,
     };
     let body = trees.get("").map_or(&[][..], Vec::as_slice);
     executor.nodes(body, &Value::Nil)?;
@@ -45,6 +46,13 @@ pub(in crate::templates) fn execute(
 
 /// Bounds the iterations of all loops in a rendering.
 const MAX_ITERATIONS: u64 = 1_000_000;
+
+/// Bounds the work of a rendering in bytes: what functions return, and [`NODE_WORK`] for each action and each item of a list that a
+/// function takes. Templates that call each other twice would go on for years, lists appended to themselves take all memory.
+const MAX_WORK: usize = 256 << 20;
+
+/// Work that an action or an item of a list counts as.
+const NODE_WORK: usize = 32;
 
 /// Bounds actions, calls of templates and parentheses within each other.
 const MAX_DEPTH: usize = 400;
@@ -58,6 +66,7 @@ struct Executor<'a> {
     variables: Vec<(String, Value)>,
     depth: usize,
     iterations: u64,
+    work: usize,
 }
 
 /// Reaction of a loop to the end of its body.
@@ -82,7 +91,19 @@ impl Executor<'_> {
         Ok(Flow::Next)
     }
 
+    /// Counts work against the budget.
+    fn spend(&mut self, work: usize) -> Result<(), Failure> {
+        self.work = self.work.saturating_add(work);
+        if self.work > MAX_WORK {
+            return Err(Failure::new(
+                "the template exceeds its budget of work: too many actions, or too large texts and lists",
+            ));
+        }
+        Ok(())
+    }
+
     fn node(&mut self, node: &Node, dot: &Value) -> Result<Flow, Failure> {
+        self.spend(NODE_WORK)?;
         match node {
             Node::Text(text) => self.output.push(text),
             Node::Action(pipe) => {

@@ -312,6 +312,15 @@ impl Failure {
         Self { message: message.into(), offset: None }
     }
 
+    /// Adds the path or name that the template itself gives to a function, unless it has other characters than those have.
+    pub(in crate::templates) fn of_call(mut self, function: &str, literal: &str) -> Self {
+        let is_name = literal.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte));
+        if let Some(reason) = self.message.strip_prefix(function).filter(|rest| rest.starts_with(':') && is_name) {
+            self.message = format!("{function} \"{literal}\"{reason}");
+        }
+        self
+    }
+
     /// Adds the position, unless it has one.
     pub(in crate::templates) fn at(mut self, offset: usize) -> Self {
         self.offset.get_or_insert(offset);

@@ -124,6 +124,22 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Joins texts.
+pub(super) fn join<T: AsRef<str>>(texts: &[T], separator: &str) -> Result<Value, Failure> {
+    let mut joined = Buffer::new();
+    for (at, text) in texts.iter().enumerate() {
+        joined.push(if at > 0 { separator } else { "" });
+        joined.push(text.as_ref());
+    }
+    Ok(Value::text(joined.finish()?.as_str()))
+}
+
+/// Replaces a part of a text wherever it stands. A result that is too long is refused before it is made.
+pub(super) fn replace(text: &str, part: &str, by: &str) -> Result<String, Failure> {
+    check_size(text.matches(part).count().saturating_mul(by.len()).saturating_add(text.len()))?;
+    Ok(text.replace(part, by))
+}
+
 /// Returns a value as it would be printed.
 pub(super) fn print(value: &Value) -> Result<String, Failure> {
     let mut out = Buffer::new();

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::NamedFunction;
 use super::arguments::Arguments;
-use super::equality::is_deep_equal;
+use super::equality::Comparison;
 use crate::templates::engine::{Failure, Map, Text, Value};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
-    ("contains", 2, 2, |args| Ok(Value::Bool(contains(args.value(1)?, args.value(0)?)))),
+    ("contains", 2, 2, |args| contains_value(args.value(1)?, args.value(0)?)),
     ("containsAll", 2, 2, |args| Ok(Value::Bool(count_common(args)? == args.list(0)?.len()))),
     ("containsAny", 2, 2, |args| Ok(Value::Bool(count_common(args)? > 0))),
     ("containsNone", 2, 2, |args| Ok(Value::Bool(count_common(args)? == 0))),
@@ -21,7 +21,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         }
         Ok(to_value(exploded))
     }),
-    ("in", 2, 2, |args| Ok(Value::Bool(contains(args.value(0)?, args.value(1)?)))),
+    ("in", 2, 2, |args| contains_value(args.value(0)?, args.value(1)?)),
     ("loop", 1, 2, |args| {
         let (from, to) = if args.len() == 1 { (0, args.integer(0)?) } else { (args.integer(0)?, args.integer(1)?) };
         if to.saturating_sub(from) > MAX_LOOP {
@@ -92,19 +92,25 @@ fn to_value(folder: Folder) -> Value {
     }))
 }
 
+fn contains_value(whole: &Value, value: &Value) -> Result<Value, Failure> {
+    contains(whole, value, &mut Comparison::new()).map(Value::Bool)
+}
+
 /// Returns true if a list has a value as item, or a string as part. Anything else contains nothing, as in consul-template.
-fn contains(whole: &Value, value: &Value) -> bool {
+fn contains(whole: &Value, value: &Value, comparison: &mut Comparison) -> Result<bool, Failure> {
     match whole {
-        Value::List(list) => list.items.iter().any(|item| is_deep_equal(item, value)),
-        Value::Text(whole) => matches!(value, Value::Text(part) if whole.contains(&**part)),
-        _ => false,
+        Value::List(list) => comparison.is_any_equal(&list.items, value),
+        Value::Text(whole) => Ok(matches!(value, Value::Text(part) if whole.contains(&**part))),
+        _ => Ok(false),
     }
 }
 
 /// Counts the items of the first list that are in the second.
 fn count_common(args: &Arguments<'_>) -> Result<usize, Failure> {
-    args.list(0)?;
     args.list(1)?;
-    let whole = args.value(1)?;
-    Ok(args.list(0)?.iter().filter(|item| contains(whole, item)).count())
+    let (whole, mut comparison, mut count) = (args.value(1)?, Comparison::new(), 0);
+    for item in args.list(0)? {
+        count += usize::from(contains(whole, item, &mut comparison)?);
+    }
+    Ok(count)
 }

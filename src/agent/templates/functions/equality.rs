@@ -2,17 +2,46 @@
 
 use std::rc::Rc;
 
-use crate::templates::engine::Value;
+use crate::templates::engine::{Failure, Value};
 
 /// Deepest list in a list that is compared.
 const MAX_DEPTH: usize = 64;
 
-/// Most values that are compared; beyond, they count as different.
-const MAX_VALUES: usize = 1_000_000;
+/// Most values that one call of a function compares.
+const MAX_VALUES: usize = 20_000_000;
 
-/// Returns true if two values have the same type and content.
-pub(super) fn is_deep_equal(left: &Value, right: &Value) -> bool {
-    is_equal_at(left, right, 0, &mut MAX_VALUES.clone())
+/// The comparisons of one call.
+pub(super) struct Comparison {
+    budget: usize,
+}
+
+impl Comparison {
+    pub(super) const fn new() -> Self {
+        Self { budget: MAX_VALUES }
+    }
+
+    /// Returns true if two values have the same type and content.
+    pub(super) fn is_equal(&mut self, left: &Value, right: &Value) -> Result<bool, Failure> {
+        let is_equal = is_equal_at(left, right, 0, &mut self.budget);
+        if self.budget == 0 {
+            return Err(Failure::new("the values have too many items to compare"));
+        }
+        Ok(is_equal)
+    }
+
+    /// Returns true if one of several values equals another.
+    pub(super) fn is_any_equal<'a>(
+        &mut self,
+        values: impl IntoIterator<Item = &'a Value>,
+        other: &Value,
+    ) -> Result<bool, Failure> {
+        for value in values {
+            if self.is_equal(value, other)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 fn is_equal_at(left: &Value, right: &Value, depth: usize, budget: &mut usize) -> bool {

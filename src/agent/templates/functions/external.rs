@@ -52,12 +52,9 @@ pub(super) const FUNCTIONS: &[ExternalFunction] = &[
 ];
 
 fn variable(inputs: &mut Inputs<'_>, args: &Arguments<'_>) -> FunctionResult {
-    let requested = args.text(0)?;
-    let value = inputs.source.variables.get(requested).map(|value| Value::text(value.expose_secret()));
+    let value = inputs.source.variables.get(args.text(0)?).map(|value| Value::text(value.expose_secret()));
     value.ok_or_else(|| {
-        args.fail(&format!(
-            "the variable {requested} is not set or not passed; name it in the template's pass_env, or write envOrDefault"
-        ))
+        args.fail("the variable is not set or not passed; name it in the template's pass_env, or write envOrDefault")
     })
 }
 
@@ -115,10 +112,11 @@ pub(super) const MAKES_TOKEN: &str =
 
 /// Returns true for a path at which a write makes a token: a login, or the creation of a token. A path may begin with a namespace.
 pub(super) fn makes_token(path: &str) -> bool {
+    let (path, _) = path.split_once('?').unwrap_or((path, ""));
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     (0..segments.len()).any(|from| match &segments[from..] {
         ["auth", "token", call, ..] => matches!(*call, "create" | "create-orphan"),
-        ["auth", _, rest @ ..] => rest.contains(&"login"),
+        ["auth", rest @ ..] => rest.contains(&"login"),
         _ => false,
     })
 }

@@ -3,25 +3,26 @@
 use regex_lite::Regex;
 
 use super::NamedFunction;
-use super::arguments::{Arguments, print};
+use super::arguments::{self, Arguments, join, print};
 use super::case::{lower, title, upper};
-use crate::templates::engine::{Failure, MapType, Value};
+use crate::templates::engine::{Buffer, Failure, MapType, Value};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("indent", 2, 2, |args| {
-        let spaces = " ".repeat(args.size(0, 1000)?);
-        let line = |line: &str| if line.is_empty() { String::new() } else { format!("{spaces}{line}") };
-        let lines: Vec<String> = args.text(1)?.split('\n').map(line).collect();
-        Ok(Value::text(lines.join("\n")))
+        let (spaces, mut out) = (args.size(0, 1000)?, Buffer::new());
+        for (at, line) in args.text(1)?.split('\n').enumerate() {
+            out.push(if at > 0 { "\n" } else { "" });
+            out.repeat(" ", if line.is_empty() { 0 } else { spaces });
+            out.push(line);
+        }
+        Ok(Value::text(out.finish()?.as_str()))
     }),
     ("join", 2, 2, |args| {
         let items: Result<Vec<String>, Failure> = args.list(1)?.iter().map(print).collect();
-        Ok(Value::text(items?.join(args.text(0)?)))
+        join(&items?, args.text(0)?)
     }),
     ("regexMatch", 2, 2, |args| Ok(Value::Bool(parse_regex(args)?.is_match(args.text(1)?)))),
-    ("regexReplaceAll", 3, 3, |args| {
-        Ok(Value::text(parse_regex(args)?.replace_all(args.text(2)?, args.text(1)?).into_owned()))
-    }),
+    ("regexReplaceAll", 3, 3, |args| replace_regex(&parse_regex(args)?, args.text(2)?, args.text(1)?)),
     ("replaceAll", 3, 3, |args| replace(args)),
     ("split", 2, 2, |args| {
         let string = args.text(1)?.trim();
@@ -62,7 +63,28 @@ pub(super) fn split(text: &str, by: &str) -> Value {
 }
 
 pub(super) fn replace(args: &Arguments<'_>) -> Result<Value, Failure> {
-    Ok(Value::text(args.text(2)?.replace(args.text(0)?, args.text(1)?)))
+    arguments::replace(args.text(2)?, args.text(0)?, args.text(1)?).map(Value::text)
+}
+
+/// Replaces what an expression matches; `$1` in the replacement is what its first group matches.
+pub(super) fn replace_regex(regex: &Regex, text: &str, replacement: &str) -> Result<Value, Failure> {
+    let references = replacement.matches('$').count();
+    let (mut out, mut end) = (Buffer::new(), 0);
+    for captures in regex.captures_iter(text) {
+        let Some(whole) = captures.get(0) else { continue };
+        // The longest that it can become.
+        arguments::check_size(references.saturating_mul(whole.len()).saturating_add(replacement.len()))?;
+        let mut expanded = String::new();
+        captures.expand(replacement, &mut expanded);
+        out.push(&text[end..whole.start()]);
+        out.push(&expanded);
+        end = whole.end();
+        if out.is_full() {
+            break;
+        }
+    }
+    out.push(&text[end..]);
+    Ok(Value::text(out.finish()?.as_str()))
 }
 
 pub(super) fn parse_regex(args: &Arguments<'_>) -> Result<Regex, Failure> {

@@ -75,7 +75,7 @@ impl Writer {
 
     fn map(&mut self, map: &Map, column: usize, depth: usize) -> Result<(), &'static str> {
         let mut entries = map.entries();
-        entries.sort_by(|(left, _), (right, _)| order(left, right));
+        sort(&mut entries);
         for (at, (key, value)) in entries.into_iter().enumerate() {
             if at > 0 {
                 self.line(column);
@@ -125,6 +125,33 @@ fn format_digits(digits: &str) -> String {
         (Err(_), Ok(number)) => format_number(number),
         _ => digits.to_owned(),
     }
+}
+
+/// Most entries that Go's library sorts by insertion.
+const MAX_INSERTED: usize = 12;
+
+/// Sorts entries by [`order`]. As that is no total order (`7-14` < `70` < `-0` < `7-14`), the sort of the standard library may panic.
+fn sort(entries: &mut Vec<(Text, Value)>) {
+    if entries.len() <= MAX_INSERTED {
+        for end in 1..entries.len() {
+            let mut at = end;
+            while at > 0 && order(&entries[at].0, &entries[at - 1].0).is_lt() {
+                entries.swap(at, at - 1);
+                at -= 1;
+            }
+        }
+        return;
+    }
+    let mut right = entries.split_off(entries.len() / 2);
+    let mut left = std::mem::take(entries);
+    sort(&mut left);
+    sort(&mut right);
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+        let is_right_first = order(&other.0, &one.0).is_lt();
+        entries.extend(if is_right_first { right.next() } else { left.next() });
+    }
+    entries.extend(left.chain(right));
 }
 
 /// Orders keys as people do: numbers in them by value, and before letters.

@@ -1,6 +1,6 @@
 //! Evaluation of pipelines, commands and operands.
 
-use super::Executor;
+use super::{Executor, NODE_WORK};
 use crate::templates::engine::builtins;
 use crate::templates::engine::tree::{Expr, ExprKind, Pipe};
 use crate::templates::engine::value::{Failure, MapType, Value};
@@ -106,11 +106,20 @@ impl Executor<'_> {
         if is_printed && self.options.is_absent_key_an_error && !self.host.is_incomplete() {
             return Err(Failure::new("there is no value here to print").at(offset));
         }
+        self.spend(values.iter().map(items_work).sum()).map_err(|failure| failure.at(offset))?;
         let result = match name {
             "executeTemplate" => self.execute_template(&values),
             _ => builtins::call(name, &values).unwrap_or_else(|| self.host.call(name, &values)),
         };
-        result.map_err(|failure| failure.at(offset))
+        let result = result.and_then(|value| {
+            self.spend(value.as_text().map_or(0, str::len).saturating_add(items_work(&value)))?;
+            Ok(value)
+        });
+        result.map_err(|failure| match args {
+            // Another argument than one that the template itself has may be a secret.
+            [Expr { kind: ExprKind::Text(literal), .. }, ..] => failure.of_call(name, literal).at(offset),
+            _ => failure.at(offset),
+        })
     }
 
     /// Evaluates arguments to the first that decides.
@@ -186,4 +195,9 @@ impl Executor<'_> {
             other => Err(Failure::new(format!("there is no field {name:?} in {}", other.describe()))),
         }
     }
+}
+
+/// The work of copying a list.
+fn items_work(value: &Value) -> usize {
+    if let Value::List(list) = value { list.items.len().saturating_mul(NODE_WORK) } else { 0 }
 }

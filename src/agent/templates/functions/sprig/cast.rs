@@ -33,7 +33,9 @@ fn parse_integer(text: &str) -> i64 {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, digits),
     };
-    let number = i128::from_str_radix(digits, radix).ok().map(|number| sign * number);
+    // No second sign.
+    let digits = digits.strip_prefix(|c: char| c.is_ascii_alphanumeric()).map_or("", |_| digits);
+    let number = i128::from_str_radix(digits, radix).ok().and_then(|number| number.checked_mul(sign));
     number.and_then(|number| i64::try_from(number).ok()).unwrap_or_default()
 }
 

@@ -2,8 +2,8 @@
 
 use super::cast::{to_text, to_texts};
 use crate::templates::engine::{Elements, Value};
-use crate::templates::functions::arguments::Arguments;
-use crate::templates::functions::equality::is_deep_equal;
+use crate::templates::functions::arguments::{Arguments, join};
+use crate::templates::functions::equality::Comparison;
 use crate::templates::functions::{FunctionResult, MANY, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
@@ -30,7 +30,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_first", 1, 1, first),
     ("sprig_has", 2, 2, has),
     ("sprig_initial", 1, 1, initial),
-    ("sprig_join", 2, 2, |args| Ok(Value::text(to_texts(args.value(1)?)?.join(args.text(0)?)))),
+    ("sprig_join", 2, 2, |args| join(&to_texts(args.value(1)?)?, args.text(0)?)),
     ("sprig_last", 1, 1, last),
     ("sprig_list", 0, MANY, |args| Ok(Value::list(args.all().iter().cloned()))),
     ("sprig_mustAppend", 2, 2, append),
@@ -109,8 +109,7 @@ fn reverse(args: &Arguments<'_>) -> FunctionResult {
 }
 
 fn has(args: &Arguments<'_>) -> FunctionResult {
-    let needle = args.value(0)?;
-    Ok(Value::Bool(args.list_or_nothing(1)?.iter().any(|item| is_deep_equal(item, needle))))
+    Ok(Value::Bool(Comparison::new().is_any_equal(args.list_or_nothing(1)?, args.value(0)?)?))
 }
 
 fn slice(args: &Arguments<'_>) -> FunctionResult {
@@ -121,17 +120,11 @@ fn slice(args: &Arguments<'_>) -> FunctionResult {
     Ok(Value::list(part.iter().cloned()))
 }
 
-/// Most items of a list whose items are compared with each other.
-const MAX_COMPARED: usize = 10_000;
-
 fn uniq(args: &Arguments<'_>) -> FunctionResult {
-    let items = args.list(0)?;
-    if items.len() > MAX_COMPARED {
-        return Err(args.fail("the list has more than ten thousand items"));
-    }
     let mut unique: Vec<Value> = Vec::new();
-    for item in items {
-        if !unique.iter().any(|known| is_deep_equal(known, item)) {
+    let mut comparison = Comparison::new();
+    for item in args.list(0)? {
+        if !comparison.is_any_equal(&unique, item)? {
             unique.push(item.clone());
         }
     }
@@ -139,7 +132,12 @@ fn uniq(args: &Arguments<'_>) -> FunctionResult {
 }
 
 fn without(args: &Arguments<'_>) -> FunctionResult {
-    let removed = &args.all()[1..];
-    let is_kept = |item: &&Value| !removed.iter().any(|value| is_deep_equal(item, value));
-    Ok(Value::list(args.list(0)?.iter().filter(is_kept).cloned()))
+    let mut comparison = Comparison::new();
+    let mut kept = Vec::new();
+    for item in args.list(0)? {
+        if !comparison.is_any_equal(&args.all()[1..], item)? {
+            kept.push(item.clone());
+        }
+    }
+    Ok(Value::list(kept))
 }

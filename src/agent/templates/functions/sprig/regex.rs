@@ -1,10 +1,10 @@
 //! Functions on regular expressions.
 
-use regex_lite::{NoExpand, Regex};
+use regex_lite::Regex;
 
 use crate::templates::engine::{Failure, Value};
 use crate::templates::functions::arguments::Arguments;
-use crate::templates::functions::strings::parse_regex;
+use crate::templates::functions::strings::{parse_regex, replace_regex};
 use crate::templates::functions::{FunctionResult, NamedFunction};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
@@ -53,11 +53,11 @@ fn find_all(args: &Arguments<'_>) -> FunctionResult {
 }
 
 fn replace(args: &Arguments<'_>) -> FunctionResult {
-    Ok(Value::text(parse_regex(args)?.replace_all(args.text(1)?, args.text(2)?).into_owned()))
+    replace_regex(&parse_regex(args)?, args.text(1)?, args.text(2)?)
 }
 
 fn replace_literal(args: &Arguments<'_>) -> FunctionResult {
-    Ok(Value::text(parse_regex(args)?.replace_all(args.text(1)?, NoExpand(args.text(2)?)).into_owned()))
+    replace_regex(&parse_regex(args)?, args.text(1)?, &args.text(2)?.replace('$', "$$"))
 }
 
 fn split(args: &Arguments<'_>) -> FunctionResult {

@@ -3,7 +3,7 @@
 use super::cast::to_text;
 use super::wrap::{abbreviate, wrap};
 use crate::templates::engine::{Failure, MapType, Value, quote};
-use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::arguments::{self, Arguments};
 use crate::templates::functions::case::{by_word, lower, lower_char, title, upper, upper_char, words};
 use crate::templates::functions::strings::{replace, split};
 use crate::templates::functions::{FunctionResult, MANY, NamedFunction};
@@ -89,8 +89,8 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_untitle", 1, 1, |args| Ok(Value::text(by_word(args.text(0)?, lower_char, |c| c)))),
     ("sprig_upper", 1, 1, |args| Ok(Value::text(upper(args.text(0)?)))),
-    ("sprig_wrap", 2, 2, |args| Ok(Value::text(wrap(args.text(1)?, args.size(0, usize::MAX)?, "\n")))),
-    ("sprig_wrapWith", 3, 3, |args| Ok(Value::text(wrap(args.text(2)?, args.size(0, usize::MAX)?, args.text(1)?)))),
+    ("sprig_wrap", 2, 2, |args| wrap(args.text(1)?, args.size(0, usize::MAX)?, "\n")),
+    ("sprig_wrapWith", 3, 3, |args| wrap(args.text(2)?, args.size(0, usize::MAX)?, args.text(1)?)),
 ];
 
 const MAX_REPEATED: usize = 1 << 20;
@@ -108,7 +108,8 @@ fn quote_all(args: &Arguments<'_>, quote: fn(&str) -> String) -> FunctionResult 
 
 fn indent(args: &Arguments<'_>, prefix: &str) -> FunctionResult {
     let spaces = " ".repeat(args.size(0, 1000)?);
-    Ok(Value::text(format!("{prefix}{spaces}{}", args.text(1)?.replace('\n', &format!("\n{spaces}")))))
+    let indented = arguments::replace(args.text(1)?, "\n", &format!("\n{spaces}"))?;
+    Ok(Value::text(format!("{prefix}{spaces}{indented}")))
 }
 
 fn trim_all(args: &Arguments<'_>) -> FunctionResult {

@@ -2,10 +2,10 @@
 
 use crate::templates::engine::{MapType, Value};
 use crate::templates::functions::NamedFunction;
-use crate::templates::functions::equality::is_deep_equal;
+use crate::templates::functions::equality::Comparison;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
-    ("sprig_deepEqual", 2, 2, |args| Ok(Value::Bool(is_deep_equal(args.value(0)?, args.value(1)?)))),
+    ("sprig_deepEqual", 2, 2, |args| Ok(Value::Bool(Comparison::new().is_equal(args.value(0)?, args.value(1)?)?))),
     // The message may hold a secret: it is not repeated.
     ("sprig_fail", 1, 1, |args| {
         args.text(0)?;

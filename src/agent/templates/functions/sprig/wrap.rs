@@ -2,10 +2,10 @@
 
 use crate::templates::engine::Value;
 use crate::templates::functions::FunctionResult;
-use crate::templates::functions::arguments::Arguments;
+use crate::templates::functions::arguments::{Arguments, join};
 
 /// Breaks a text at spaces, so that lines have at most this many bytes. A longer word is a line of its own.
-pub(super) fn wrap(text: &str, length: usize, line_end: &str) -> String {
+pub(super) fn wrap(text: &str, length: usize, line_end: &str) -> FunctionResult {
     let length = length.max(1);
     let mut lines = Vec::new();
     let mut rest = text;
@@ -21,7 +21,7 @@ pub(super) fn wrap(text: &str, length: usize, line_end: &str) -> String {
         rest = &rest[space + 1..];
     }
     lines.push(rest);
-    lines.join(line_end)
+    join(&lines, line_end)
 }
 
 /// Shortens a text to a width in bytes; what is left out after the end, or before the offset, becomes an ellipsis.
