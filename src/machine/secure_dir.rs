@@ -145,7 +145,7 @@ impl Dir {
     }
 }
 
-/// What is done about a folder that is missing.
+/// Reaction to a folder that is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// It is an error.
