@@ -210,7 +210,7 @@ fn errors_of_compilation_have_a_position() {
         "{{ \"x\" | writeToFile \"/x\" \"\" \"\" \"0600\" }}",
         1,
         10,
-        "writeToFile: the path is below none of the template's write_folders",
+        "writeToFile \"/x\": the path is below none of the template's write_folders",
     );
     check("{{ template \"row\" }}", 1, 4, "unknown template \"row\"");
     check("{{ (printf \"%s\" (foo 1)) }}", 1, 18, "unknown function foo");

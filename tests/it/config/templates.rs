@@ -108,12 +108,12 @@ fn errors_of_templates_and_of_a_process_have_positions() {
          [env_template.B]\ncontents = '{{ writeToFile \"/tmp/x\" \"\" \"\" \"0600\" \"x\" }}'\nwrite_folders = [\"/tmp\"]\n\
          [templates]\nrewrite_interval = \"1s\"\n",
         &[
-            "a.toml:2:12: template.a.contents: line 1, column 4: secret: this path makes a token, which no template can renew or \
+            "a.toml:2:12: template.a.contents: line 1, column 4: secret \"auth/token/create\": this path makes a token, which no template can renew or \
              revoke; use [sink.NAME.derived_token] for tokens; see docs/templates.md",
-            "a.toml:2:12: template.a.contents: line 1, column 45: writeToFile: the path /srv/x is below none of the template's \
+            "a.toml:2:12: template.a.contents: line 1, column 45: writeToFile \"/srv/x\": the path is below none of the template's \
              write_folders, or not absolute, or has .. in it; see docs/templates.md",
             "a.toml:5:12: template.a.encoding: \"hex\" is not a known value; write \"text\" or \"base64\"",
-            "a.toml:7:12: env_template.B.contents: line 1, column 4: writeToFile: it writes below the template's write_folders, of \
+            "a.toml:7:12: env_template.B.contents: line 1, column 4: writeToFile \"/tmp/x\": it writes below the template's write_folders, of \
              which there are none here; only [template.NAME] has them; see docs/templates.md",
             "a.toml:8:1: env_template.B.write_folders: an unknown key; did you mean read_folders?",
             "a.toml:10:20: templates.rewrite_interval: \"1s\" is out of range; write one from 1m to 90d",

@@ -234,7 +234,8 @@ fn form(text: &str) -> String {
         let ends = if text.ends_with('\n') { " and a line break" } else { "" };
         return labels.join(", ") + ends;
     }
-    let is_time = text.len() > 18 && text.ends_with('Z') && text.as_bytes()[10] == b'T';
+    let is_date = text.get(..10).is_some_and(|date| date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'));
+    let is_time = is_date && text.len() > 18 && text.ends_with('Z') && text.as_bytes()[10] == b'T';
     let id = text.rsplit_once('/').map_or("", |(path, _)| path).strip_prefix("pki/").unwrap_or_default();
     format!("{}{id}{}", if is_time { "time" } else { "text" }, if text.is_empty() { ", empty" } else { "" })
 }

@@ -59,7 +59,7 @@ fn files_are_recorded_below_the_folders_of_the_template() {
     };
     assert_eq!(problem("/etc/ssl/app/key.pem"), "");
     for path in ["/etc/ssl/app", "/etc/ssl/application/key.pem", "/etc/ssl/app/../key.pem", "key.pem"] {
-        assert!(problem(path).starts_with("writeToFile: the path "), "{path}: {}", problem(path));
+        assert!(problem(path).starts_with(&format!("writeToFile \"{path}\": the path ")), "{path}: {}", problem(path));
     }
     check("a{{ \"x\" | writeToFile \"/etc/ssl/app/key.pem\" \"\" \"\" \"0600\" }}b", "ab");
     let Rendered::Failed(wrong) = render("{{ \"x\" | writeToFile \"/etc/ssl/app/key.pem\" \"\" \"\" \"rw\" }}") else {

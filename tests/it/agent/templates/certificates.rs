@@ -90,7 +90,7 @@ async fn an_answer_without_pem_is_an_error() {
     bench.start("cert", &format!("{{{{ with {CERTIFICATE} }}}}{{{{ .Cert }}}}{{{{ end }}}}"));
     sleep(MINUTE).await;
     assert!(
-        bench.reason("cert").ends_with("pkiCert: the answer has no certificate in PEM"),
+        bench.reason("cert").ends_with("pkiCert \"pki/issue/web\": the answer has no certificate in PEM"),
         "{}",
         bench.reason("cert")
     );
