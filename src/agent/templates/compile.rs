@@ -3,7 +3,7 @@
 use keyward_telemetry::wording::did_you_mean;
 
 use super::TemplateSource;
-use super::engine::{Branch, Expr, ExprKind, Failure, Node, Pipe, Trees, parse};
+use super::engine::{Branch, Expr, ExprKind, Node, Pipe, Trees, parse};
 use super::error::{TemplateError, line_and_column};
 use super::functions::{self, UnavailableFunction};
 
@@ -85,7 +85,7 @@ impl Checker<'_> {
                 command.as_slice()
                 && let Some(problem) = functions::check_call(self.source, name, first)
             {
-                self.report(*offset, Failure::new(problem).of_call(name, first).message);
+                self.report(*offset, problem.message);
             }
         }
     }

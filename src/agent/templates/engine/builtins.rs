@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::compare;
 use super::format::{sprint, sprintf, sprintln};
 use super::quote::is_printable;
@@ -166,18 +168,9 @@ fn escape_script(text: &str) -> String {
     escaped
 }
 
+/// Characters that Go escapes in a query, and the space, which becomes a plus there.
+const ESCAPED_IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
 fn escape_query(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' ' => escaped.push('+'),
-            b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
-            byte if byte.is_ascii_alphanumeric() => escaped.push(char::from(byte)),
-            byte => {
-                // Writing to a string cannot fail.
-                let _ = write!(escaped, "%{byte:02X}");
-            }
-        }
-    }
-    escaped
+    utf8_percent_encode(text, ESCAPED_IN_QUERY).to_string().replace("%20", "+")
 }

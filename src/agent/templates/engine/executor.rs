@@ -36,7 +36,6 @@ pub(in crate::templates) fn execute(
         output: Buffer::new(),
         variables: vec![("$".to_owned(), Value::Nil)],
         depth: 0,
-        iterations: 0,
         work: 0,
     };
     let body = trees.get("").map_or(&[][..], Vec::as_slice);
@@ -44,14 +43,12 @@ pub(in crate::templates) fn execute(
     executor.output.finish()
 }
 
-/// Bounds the iterations of all loops in a rendering.
-const MAX_ITERATIONS: u64 = 1_000_000;
-
-/// Bounds the work of a rendering in bytes: what functions return, and [`NODE_WORK`] for each action and each item of a list that a
-/// function takes. Templates that call each other twice would go on for years, lists appended to themselves take all memory.
+/// Bounds the work of a rendering in bytes: what functions return, and [`NODE_WORK`] for each action, each iteration of a loop and each
+/// item of a list that a function takes. Templates that call each other twice would go on for years, and lists that grow in a loop
+/// take all memory.
 const MAX_WORK: usize = 256 << 20;
 
-/// Work that an action or an item of a list counts as.
+/// Work that an action, an iteration or an item of a list counts as.
 const NODE_WORK: usize = 32;
 
 /// Bounds actions, calls of templates and parentheses within each other.
@@ -65,7 +62,6 @@ struct Executor<'a> {
     /// Visible variables, the innermost last.
     variables: Vec<(String, Value)>,
     depth: usize,
-    iterations: u64,
     work: usize,
 }
 
@@ -207,13 +203,10 @@ impl Executor<'_> {
 
     fn iteration(&mut self, branch: &Branch, key: Value, item: &Value) -> Result<Flow, Failure> {
         let pipe = &branch.pipe;
-        self.iterations += 1;
         if self.output.is_full() {
             return Ok(Flow::Break);
         }
-        if self.iterations > MAX_ITERATIONS {
-            return Err(Failure::new("the loops of the template exceed their budget of a million").at(pipe.offset));
-        }
+        self.spend(NODE_WORK).map_err(|failure| failure.at(pipe.offset))?;
         let visible = self.variables.len();
         match pipe.names.as_slice() {
             [] => {}
@@ -251,7 +244,7 @@ impl Executor<'_> {
         let result = self.template(name, dot);
         let text = std::mem::replace(&mut self.output, output);
         result?;
-        Ok(Value::text(std::mem::take(&mut *text.finish()?)))
+        text.into_text().map(Value::Text)
     }
 
     fn print(&mut self, value: &Value) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use super::value::{Failure, Map, MapType, Text, Value};
 pub(super) fn sprintf(format: &str, args: &[Value]) -> Result<Text, Failure> {
     let mut out = Buffer::new();
     directive::format_all(&mut out, format, args);
-    finish(out)
+    out.into_text()
 }
 
 /// Prints arguments; those that are no texts with a space between them.
@@ -27,7 +27,7 @@ pub(in crate::templates) fn sprint(args: &[Value]) -> Result<Text, Failure> {
         }
         format_value(&mut out, arg);
     }
-    finish(out)
+    out.into_text()
 }
 
 /// Prints arguments with spaces between them and a line end.
@@ -40,16 +40,12 @@ pub(super) fn sprintln(args: &[Value]) -> Result<Text, Failure> {
         format_value(&mut out, arg);
     }
     out.push("\n");
-    finish(out)
+    out.into_text()
 }
 
 /// Prints a value as the verb `v` does.
 pub(in crate::templates) fn format_value(out: &mut Buffer, value: &Value) {
     format_by_verb(out, &Flags::default(), value, 'v', 0);
-}
-
-fn finish(out: Buffer) -> Result<Text, Failure> {
-    Ok(Text::from(std::mem::take(&mut *out.finish()?)))
 }
 
 /// Deepest list in a list that is printed; Go's programs crash instead.

@@ -28,7 +28,7 @@ pub(super) use self::builtins::NAMES as BUILT_IN;
 pub(super) use self::executor::{Host, Options, execute};
 pub(super) use self::float::{format_float, format_json};
 pub(super) use self::format::format_value;
-pub(super) use self::output::Buffer;
+pub(super) use self::output::{Buffer, check_size};
 pub(super) use self::parser::parse;
 pub(super) use self::quote::quote;
 pub(super) use self::tree::{Branch, Expr, ExprKind, Node, Pipe, Trees};

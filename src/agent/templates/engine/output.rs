@@ -2,10 +2,18 @@
 
 use zeroize::Zeroizing;
 
-use super::value::Failure;
+use super::value::{Failure, Text};
 
 /// Largest text, in bytes: a text that is appended to itself in a loop would take all memory.
 const MAX_BYTES: usize = 16 << 20;
+
+/// Refuses a text of more than [`MAX_BYTES`], before it is made.
+pub(in crate::templates) fn check_size(bytes: usize) -> Result<(), Failure> {
+    if bytes > MAX_BYTES {
+        return Err(Failure::new(format!("a text here exceeds {} MiB", MAX_BYTES >> 20)));
+    }
+    Ok(())
+}
 
 /// A text that is zeroed when it grows or is dropped. More than [`MAX_BYTES`] are not kept, and an error at the end.
 pub(in crate::templates) struct Buffer {
@@ -59,9 +67,12 @@ impl Buffer {
     }
 
     pub(in crate::templates) fn finish(self) -> Result<Zeroizing<String>, Failure> {
-        if self.is_full {
-            return Err(Failure::new(format!("a text here exceeds {} MiB", MAX_BYTES >> 20)));
-        }
+        check_size(if self.is_full { usize::MAX } else { self.text.len() })?;
         Ok(self.text)
+    }
+
+    /// Returns the text as a value's.
+    pub(in crate::templates) fn into_text(self) -> Result<Text, Failure> {
+        Ok(Text::from(std::mem::take(&mut *self.finish()?)))
     }
 }

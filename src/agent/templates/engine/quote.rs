@@ -56,6 +56,9 @@ fn push_escaped(quoted: &mut String, c: char, mark: char, ascii: bool) {
 
 /// Returns true for letters, marks, numbers, punctuation, symbols and the space.
 pub(in crate::templates) fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return matches!(c, ' '..='~');
+    }
     // Rust escapes the same classes, and after the first character no marks.
-    c == ' ' || matches!(c, '"' | '\'' | '\\') || format!("{:?}", format!("a{c}")).chars().nth(2) != Some('\\')
+    format!("{:?}", format!("a{c}")).chars().nth(2) != Some('\\')
 }

@@ -2,18 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::templates::engine::{Buffer, Failure, Map, Value, format_float, format_value};
-
-/// Longest string that functions process, in bytes. A string that is appended to itself in a loop would take all memory.
-const MAX_TEXT: usize = 16 << 20;
-
-/// Refuses strings above [`MAX_TEXT`].
-pub(super) fn check_size(length: usize) -> Result<(), Failure> {
-    if length > MAX_TEXT {
-        return Err(Failure::new(format!("a text here exceeds {} MiB", MAX_TEXT >> 20)));
-    }
-    Ok(())
-}
+use crate::templates::engine::{Buffer, Failure, Map, Value, check_size, format_float, format_value};
 
 /// The arguments of one call.
 #[derive(Clone, Copy)]
@@ -131,7 +120,7 @@ pub(super) fn join<T: AsRef<str>>(texts: &[T], separator: &str) -> Result<Value,
         joined.push(if at > 0 { separator } else { "" });
         joined.push(text.as_ref());
     }
-    Ok(Value::text(joined.finish()?.as_str()))
+    joined.into_text().map(Value::Text)
 }
 
 /// Replaces a part of a text wherever it stands. A result that is too long is refused before it is made.

@@ -40,7 +40,7 @@ enum Form {
 fn write(args: &Arguments<'_>, form: Form, is_pretty: bool) -> Result<Value, Failure> {
     let mut writer = Writer { out: Buffer::new(), form, is_pretty };
     writer.value(args.value(0)?, 0).map_err(|reason| args.fail(reason))?;
-    Ok(Value::text(std::mem::take(&mut *writer.out.finish()?)))
+    writer.out.into_text().map(Value::Text)
 }
 
 /// Deepest list in a list.

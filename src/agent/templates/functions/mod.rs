@@ -1,9 +1,10 @@
 //! Functions of templates: those of consul-template that need no Consul, and those of sprig with the same result at each call.
 
-// 0: arguments, comparison, letters, and Go's time layouts
+// 0: arguments, comparison, letters, and Go's integers and time layouts
 mod arguments;
 mod case;
 mod equality;
+mod go_integer;
 mod go_time;
 
 // 1: pure functions
@@ -28,10 +29,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-use self::arguments::{Arguments, check_size};
+use self::arguments::Arguments;
 use self::inputs::Inputs;
 use super::TemplateSource;
-use super::engine::{BUILT_IN, Failure, Host, Map, MapType, Value};
+use super::engine::{BUILT_IN, Failure, Host, Map, MapType, Value, check_size};
 use super::evaluation::Evaluation;
 
 type FunctionResult = Result<Value, Failure>;
@@ -154,13 +155,13 @@ pub(super) fn unavailable(name: &str) -> Option<UnavailableFunction> {
 }
 
 /// Checks a call whose first argument is a literal, and which has others; returns the problem.
-pub(super) fn check_call(source: &TemplateSource, name: &str, first: &str) -> Option<String> {
+pub(super) fn check_call(source: &TemplateSource, name: &str, first: &str) -> Option<Failure> {
     match name {
         write_file::NAME => write_file::check_path(first, &source.write_folders).err(),
         "secret" => external::makes_token(first).then(|| external::MAKES_TOKEN.to_owned()),
         _ => None,
     }
-    .map(|problem| format!("{name}: {problem}"))
+    .map(|problem| Failure::new(format!("{name}: {problem}")).of_call(name, first))
 }
 
 /// Returns true for functions that read secrets.

@@ -6,6 +6,7 @@ use granit_parser::{Event, ParseResult, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value as Json};
 
 use super::NamedFunction;
+use super::go_integer::parse_integer;
 use crate::templates::engine::{MapType, Value};
 use crate::templates::value::{ZeroizingJson, from_json};
 
@@ -209,21 +210,7 @@ fn parse_number(text: &str) -> Option<Json> {
         return None;
     }
     let plain = text.replace('_', "");
-    let (negative, digits) = match plain.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
-    };
-    let (radix, body) = match digits.as_bytes() {
-        [b'0', b'x', ..] => (16, digits.get(2..)?),
-        [b'0', b'o', ..] => (8, digits.get(2..)?),
-        [b'0', b'b', ..] => (2, digits.get(2..)?),
-        [b'0', _, ..] => (8, digits.get(1..)?),
-        _ => (10, digits),
-    };
-    if body.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        && let Ok(number) = i128::from_str_radix(body, radix)
-    {
-        let number = if negative { -number } else { number };
+    if let Some(number) = parse_integer(&plain) {
         if let Ok(number) = i64::try_from(number) {
             return Some(number.into());
         }
@@ -232,7 +219,7 @@ fn parse_number(text: &str) -> Option<Json> {
         }
     }
     // Rust parses `inf` and `nan`, which YAML writes otherwise.
-    let decimal = digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    let decimal = plain.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
     let number = decimal.then(|| plain.parse::<f64>().ok()).flatten()?;
     serde_json::Number::from_f64(number).map(Json::Number)
 }

@@ -5,7 +5,7 @@ use regex_lite::Regex;
 use super::NamedFunction;
 use super::arguments::{self, Arguments, join, print};
 use super::case::{lower, title, upper};
-use crate::templates::engine::{Buffer, Failure, MapType, Value};
+use crate::templates::engine::{Buffer, Failure, MapType, Value, check_size};
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("indent", 2, 2, |args| {
@@ -15,7 +15,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
             out.repeat(" ", if line.is_empty() { 0 } else { spaces });
             out.push(line);
         }
-        Ok(Value::text(out.finish()?.as_str()))
+        out.into_text().map(Value::Text)
     }),
     ("join", 2, 2, |args| {
         let items: Result<Vec<String>, Failure> = args.list(1)?.iter().map(print).collect();
@@ -73,7 +73,7 @@ pub(super) fn replace_regex(regex: &Regex, text: &str, replacement: &str) -> Res
     for captures in regex.captures_iter(text) {
         let Some(whole) = captures.get(0) else { continue };
         // The longest that it can become.
-        arguments::check_size(references.saturating_mul(whole.len()).saturating_add(replacement.len()))?;
+        check_size(references.saturating_mul(whole.len()).saturating_add(replacement.len()))?;
         let mut expanded = String::new();
         captures.expand(replacement, &mut expanded);
         out.push(&text[end..whole.start()]);
@@ -84,7 +84,7 @@ pub(super) fn replace_regex(regex: &Regex, text: &str, replacement: &str) -> Res
         }
     }
     out.push(&text[end..]);
-    Ok(Value::text(out.finish()?.as_str()))
+    out.into_text().map(Value::Text)
 }
 
 pub(super) fn parse_regex(args: &Arguments<'_>) -> Result<Regex, Failure> {

@@ -83,6 +83,13 @@ fn an_integer_has_one_sign() {
     check("{{ sprig_int \"-5\" }} {{ sprig_int \"+5\" }} {{ sprig_int \"-0x1F\" }}", "-5 5 -31");
 }
 
+#[test]
+fn a_map_whose_keys_have_no_total_order_becomes_yaml() {
+    let keys = "1435 938 7-14 37 70 -0 203 601 0186 4 54 -045 6252 25a2 4565 78 5-4 6 93 a58 8a63";
+    let fields: Vec<String> = keys.split(' ').map(|key| format!("\"{key}\": 1")).collect();
+    check(&format!("{{{{ parseJSON `{{{}}}` | toYAML | split \"\\n\" | len }}}}", fields.join(",")), "21");
+}
+
 proptest::proptest! {
     /// Keys of which the order is no total one.
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::templates::engine::{Failure, Value};
 use crate::templates::functions::arguments::print;
+use crate::templates::functions::go_integer;
 
 /// Converts to an integer.
 pub(super) fn to_integer(value: &Value) -> i64 {
@@ -22,21 +23,7 @@ fn parse_integer(text: &str) -> i64 {
         Some((whole, decimals)) if decimals.bytes().all(|byte| byte == b'0') => whole,
         _ => text,
     };
-    let (sign, digits) = match whole.strip_prefix('-') {
-        Some(digits) => (-1, digits),
-        None => (1, whole.strip_prefix('+').unwrap_or(whole)),
-    };
-    let (radix, digits) = match digits.as_bytes() {
-        [b'0', b'x' | b'X', ..] => (16, &digits[2..]),
-        [b'0', b'o' | b'O', ..] => (8, &digits[2..]),
-        [b'0', b'b' | b'B', ..] => (2, &digits[2..]),
-        [b'0', _, ..] => (8, &digits[1..]),
-        _ => (10, digits),
-    };
-    // No second sign.
-    let digits = digits.strip_prefix(|c: char| c.is_ascii_alphanumeric()).map_or("", |_| digits);
-    let number = i128::from_str_radix(digits, radix).ok().and_then(|number| number.checked_mul(sign));
-    number.and_then(|number| i64::try_from(number).ok()).unwrap_or_default()
+    go_integer::parse_integer(whole).and_then(|number| i64::try_from(number).ok()).unwrap_or_default()
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "Go truncates so")]
