@@ -35,20 +35,20 @@ impl Dir {
     }
 
     /// Opens the folder at `path`, which is `base` or below it, as [`Dir::open_or_create`] does, but follows no symlink below
-    /// `base`, whoever placed it: what `base` allows ends there.
+    /// `base`, whoever placed it: what `base` allows ends there. `base` itself is not created.
     ///
     /// # Errors
     /// As [`Dir::open_or_create`]; `path` is not below `base`, has `..` in it or leads through a symlink.
-    pub fn open_beneath(base: &Path, path: &Path, missing: Missing) -> Result<Self, DirError> {
+    pub fn open_below(base: &Path, path: &Path, missing: Missing) -> Result<Self, DirError> {
         let inner = path.strip_prefix(base).map_err(|_| DirError::NoFile { path: path.to_owned() })?;
-        let mut here = Self::open_or_create(base, missing)?;
+        let mut here = Self::open(base)?;
         for component in inner.components() {
             let Component::Normal(name) = component else { return Err(DirError::NoFile { path: path.to_owned() }) };
             let name = Path::new(name);
             match missing.enter(here.as_fd(), name) {
                 Ok(folder) => here = Self(folder),
                 Err(Errno::NOTDIR | Errno::LOOP) if here.has_symlink(name) => {
-                    return Err(DirError::Beneath { base: base.to_owned() });
+                    return Err(DirError::Below { base: base.to_owned() });
                 }
                 Err(errno) => return Err(missing.error(path, errno)),
             }
@@ -257,7 +257,7 @@ pub enum DirError {
     },
     /// A symlink below a folder that no path may leave. Neither path nor symlink are named, as they may be computed from secrets.
     #[error("the path leads through a symlink below {}, which is not followed; use the folder that it points to", base.display())]
-    Beneath {
+    Below {
         /// The folder that the path must not leave.
         base: PathBuf,
     },

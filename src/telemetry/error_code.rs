@@ -104,7 +104,7 @@ impl From<&DirError> for ErrorCode {
             DirError::Create { source, .. } => Self::from_write_error(source),
             DirError::Open { .. }
             | DirError::Symlink { .. }
-            | DirError::Beneath { .. }
+            | DirError::Below { .. }
             | DirError::Exposed { .. }
             | DirError::NoFile { .. } => ErrorCode::OutputFolder,
         }

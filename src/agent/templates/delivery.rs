@@ -61,7 +61,7 @@ fn open_written_folder(file: &TemplateFile, path: &Path, write_folders: &[PathBu
     let bases = write_folders.iter().filter(|folder| parent.starts_with(folder));
     let base = bases.max_by_key(|folder| folder.components().count());
     let base = base.ok_or_else(|| DirError::NoFile { path: path.to_owned() })?;
-    Dir::open_beneath(base, parent, file.missing_folders())
+    Dir::open_below(base, parent, file.missing_folders())
 }
 
 /// Replaces one file of a template in its folder.
