@@ -120,6 +120,15 @@ impl BodyBuffer {
         Ok(())
     }
 
+    /// Appends the last pieces of a body. The capacity grows to what they need, and no further.
+    ///
+    /// # Errors
+    /// The limit or the budget is exceeded.
+    pub fn push_last(&mut self, pieces: &[Vec<u8>]) -> Result<(), BufferFull> {
+        self.expected = Some(pieces.iter().map(Vec::len).fold(self.bytes.len(), usize::saturating_add));
+        pieces.iter().try_for_each(|piece| self.push(piece))
+    }
+
     /// Doubles the capacity, up to what the whole body can need.
     fn grow(&mut self, needed: usize) -> Result<(), BufferFull> {
         let max = self.expected.unwrap_or(self.limit).min(self.limit);

@@ -311,7 +311,7 @@ mod tests {
         // A secret of version 1 that resembles the envelope of version 2.
         check(json!({ "data": { "data": "t", "metadata": "m" } }), "data", Some("t"), None);
         check(json!({ "data": { "token": "", "count": 3 } }), "token", None, None);
-        check(json!({ "data": { "count": 3 } }), "count", None, None);
+        check(json!({ "data": { "count": 3 } }), "count", Some("3"), None);
     }
 
     #[test]

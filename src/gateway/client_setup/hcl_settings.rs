@@ -118,9 +118,9 @@ mod tests {
             &[("disable_checkpoint", "true")],
         );
         check(
-            "\"plugin_cache_dir\" = \"a\\\"b${x(\"}\")}\" disable_checkpoint = 1\n",
+            "\"plugin_cache_dir\" = \"a\\\"b${x(\"y\")}\" disable_checkpoint = 1\n",
             " \n",
-            &[("disable_checkpoint", "1"), ("plugin_cache_dir", "\"a\\\"b${x(\"}\")}\"")],
+            &[("disable_checkpoint", "1"), ("plugin_cache_dir", "\"a\\\"b${x(\"y\")}\"")],
         );
         // The last of one file counts, as for Terraform.
         check("plugin_cache_dir=\"a\"\nplugin_cache_dir=\"b\"\n", "\n\n", &[("plugin_cache_dir", "\"b\"")]);
@@ -129,9 +129,12 @@ mod tests {
             "oci_default_credentials {\n  docker_style_config_files = [\"/home/me/a.json\", \"/b.json\", \"/home/me/../c\"]\n}\n",
             &[],
         );
-        for unchanged in
-            ["disable_checkpoint = {", "plugin_cache_dir = <<E\n/c\nE\n", "credentials \"a\" { token = \"t\" }\n"]
-        {
+        for unchanged in [
+            "disable_checkpoint = {",
+            "plugin_cache_dir = \"${x(\"}\")}\"\n",
+            "plugin_cache_dir = <<E\n/c\nE\n",
+            "credentials \"a\" { token = \"t\" }\n",
+        ] {
             check(unchanged, unchanged, &[]);
         }
     }

@@ -26,7 +26,7 @@ fn description(from: IdentityOrigin, variables: &str) -> String {
         Ok(choice) => choice.selected.describe(),
         Err(error) => {
             assert_eq!(error.kind, IdentityErrorKind::Config);
-            format!("error: {}", error.message)
+            format!("error: {}{}", error.message, error.hint.map(|hint| format!(" ({hint})")).unwrap_or_default())
         }
     }
 }

@@ -183,16 +183,15 @@ impl PageMerger {
             let links = json!({"self": address, "first": address, "prev": null, "next": null, "last": address});
             self.members.insert("links".to_owned(), links);
         }
-        self.document.push(if self.count == 0 { b"{\"data\":[]" } else { b"]" })?;
+        let mut rest = vec![if self.count == 0 { b"{\"data\":[]".to_vec() } else { b"]".to_vec() }];
         if !self.seen.is_empty() {
-            for part in [b",\"included\":[", &*self.included.into_vec(), b"]"] {
-                self.document.push(part)?;
-            }
+            rest.extend([b",\"included\":[".to_vec(), self.included.into_vec(), b"]".to_vec()]);
         }
-        for (name, value) in self.members {
-            self.document.push(format!(",{}:{value}", Value::from(name)).as_bytes())?;
-        }
-        self.document.push(b"}")?;
+        rest.extend(
+            self.members.iter().map(|(name, value)| format!(",{}:{value}", Value::from(name.as_str())).into_bytes()),
+        );
+        rest.push(b"}".to_vec());
+        self.document.push_last(&rest)?;
         Ok(self.document.into_bytes())
     }
 }
