@@ -3,7 +3,6 @@
 //! A lease on the program's file plays it: the kernel has everybody who opens the file wait for the lease's holder (`fcntl(2)`,
 //! "Leases"; 45 s by default).
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
+use crate::harness::program::write_script;
 use crate::harness::python_script::PythonScript;
 use crate::harness::world::{World, run_in_network_namespace};
 
@@ -30,18 +30,13 @@ fn hang_file(path: &Path) -> PythonScript {
     script
 }
 
-fn write_program(path: &Path, lines: &str) {
-    std::fs::write(path, format!("#!/bin/sh\n{lines}\n")).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
-}
-
 /// Checks that other programs, requests and the stop do not wait for a template's command that does not start.
 fn check_while_a_command_hangs(sandbox: &str) {
     let world = World::start();
     let outside = tempfile::tempdir().unwrap();
     let folder = outside.path().display();
     for name in ["hanging", "other"] {
-        write_program(&outside.path().join(name), &format!("echo run >> {folder}/{name}.runs"));
+        write_script(&outside.path().join(name), &format!("echo run >> {folder}/{name}.runs"));
     }
     let runs = |name: &str, expected: usize| {
         let path = outside.path().join(format!("{name}.runs"));
@@ -98,7 +93,7 @@ fn a_child_process_that_does_not_start_is_reported_and_starts_once_its_file_syst
         let world = World::start();
         let outside = tempfile::tempdir().unwrap();
         let program = outside.path().join("program");
-        write_program(&program, "exec sleep 600");
+        write_script(&program, "exec sleep 600");
         let hanging = hang_file(&program);
         let agent = Agent::start(&world, &[("PATH", "/usr/bin:/bin")], |text| {
             format!("{text}[process]\ncommand = [\"{}\"]\n", program.display())

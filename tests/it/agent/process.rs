@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::program::write_script;
 use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -30,8 +31,7 @@ fn put(world: &World, path: &str, fields: &serde_json::Value) {
 /// A program of lines for a shell, in the agent's folder, and the sections that have it run as the child.
 fn child(folder: &Path, lines: &str, more: &str) -> String {
     let script = folder.join("child.sh");
-    std::fs::write(&script, format!("#!/bin/sh\n{lines}\n")).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+    write_script(&script, lines);
     format!(
         "[templates]\ninterval = \"10s\"\n\
          [env_template.DB_PASSWORD]\n\

@@ -1,7 +1,7 @@
 //! The sandbox of a running agent: what it gives up, what goes on working in it, and reloads that need more.
 
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, assert_no_rights, eventually, of_threads, run};
 use crate::harness::dns::{Dns, DnsAnswer, mount_at, resolver_settings};
 use crate::harness::not_run::{is_root, not_run};
+use crate::harness::program::write_script;
 use crate::harness::refused_calls::{ENOSYS, can_refuse_calls, without};
 use crate::harness::world::{World, run_in_network_namespace};
 
@@ -35,8 +36,7 @@ fn is_supported(agent: &Agent) -> bool {
 
 fn script(folder: &Path, name: &str, lines: &str) -> String {
     let path = folder.join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    write_script(&path, lines);
     path.display().to_string()
 }
 

@@ -1,7 +1,7 @@
 //! The token of a session is renewed, replaced as its life ends, and replaced after it was revoked, while everything that the
 //! agent does is in use: no call fails, and nothing is created, rendered or started because of it.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually};
+use crate::harness::program::write_script;
 use crate::harness::world::{World, run_in_network_namespace};
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -108,9 +109,7 @@ fn start(world: &World) -> Agent {
         let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
         let folder = PathBuf::from(state.trim_end_matches('"')).parent().unwrap().to_owned();
         let script = folder.join("child.sh");
-        let lines = format!("#!/bin/sh\necho $$ $PASSWORD >> {}/pids\nexec sleep 600\n", folder.display());
-        std::fs::write(&script, lines).unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
+        write_script(&script, &format!("echo $$ $PASSWORD >> {}/pids\nexec sleep 600", folder.display()));
         format!(
             "{text}[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n\
              [listener.vault.cache]\nmax_age = \"1s\"\n\

@@ -11,6 +11,7 @@ use keyward_machine::secret_string::SecretString;
 use keyward_machine::tasks::TaskGroup;
 
 use crate::harness::binary::{Binary, wait_until_token_saved};
+use crate::harness::program::copy_program;
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
@@ -32,7 +33,7 @@ impl Home {
         std::fs::create_dir_all(home.path(".local/state")).unwrap();
         symlink("../../.config/keyward", home.path(".local/state/keyward")).unwrap();
         // The test's own binary may stand where only root looks.
-        std::fs::copy(env!("CARGO_BIN_EXE_keyward"), home.path("program")).unwrap();
+        copy_program(env!("CARGO_BIN_EXE_keyward"), &home.path("program"));
         let config = format!(
             "[agent]\nstate_dir = \"${{env:STATE_DIRECTORY}}\"\n[server.main]\nkind = \"vault\"\naddress = \"{server}\"\n\
              [session.web]\nseal_key_file = \"HOME/seal.key\"\n[session.web.jwt]\nrole = \"ci\"\nfile = \"HOME/jwt\"\n\

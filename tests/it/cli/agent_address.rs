@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::not_run::is_root;
 use crate::harness::ports;
+use crate::harness::program::copy_program;
 use crate::harness::python_script::PythonScript;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -218,7 +219,7 @@ fn a_socket_without_permission_is_a_refusal_that_names_the_group() {
     eventually(Duration::from_secs(30), || ask(&closed.join("api.sock"), "GET", "/livez"));
     // The test's own binary may stand where only root looks.
     let program = folder.path().join("keyward");
-    std::fs::copy(env!("CARGO_BIN_EXE_keyward"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_keyward"), &program);
     let check = |words: &str, says: &str| {
         let args = words.split(' ').chain(["--config", &config]);
         let output =
@@ -254,7 +255,7 @@ fn a_configuration_that_the_user_may_not_read_is_named_only_if_no_agent_answers(
     eventually(Duration::from_secs(30), || ask(&folder.path().join("api.sock"), "GET", "/livez"));
     // The test's own binary may stand where only root looks.
     let program = folder.path().join("keyward");
-    std::fs::copy(env!("CARGO_BIN_EXE_keyward"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_keyward"), &program);
     let as_nobody = |words: &str| {
         let args = words.split(' ').chain(["--config", &config]);
         let output =

@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt as _;
 
 use crate::harness::binary::run;
 use crate::harness::not_run::is_root;
+use crate::harness::program::copy_program;
 
 #[test]
 fn a_quiet_check_prints_errors_alone_and_one_of_the_host_requires_its_files() {
@@ -65,7 +66,7 @@ fn a_socket_for_a_group_that_the_user_is_not_in_is_reported_by_the_check_and_at_
     std::fs::write(&file, text).unwrap();
     // The test's own binary may stand where only root looks.
     let program = folder.path().join("keyward");
-    std::fs::copy(env!("CARGO_BIN_EXE_keyward"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_keyward"), &program);
     let as_nobody = |args: &[&str]| {
         let mut command = std::process::Command::new(&program);
         command.args(args).arg("--config").arg(&file).env_clear().uid(NOBODY).gid(NOBODY);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::site::{CONFIG, DoctorFixture, FOLDER};
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::program::write_script;
 use crate::harness::world::run_in_network_namespace;
 
 /// The files of an archive by name.
@@ -45,10 +46,9 @@ fn the_bundle_lists_its_contents_and_holds_no_secret() {
         // Stands in for the journal, with a line that an error of another program could have left.
         let tools = tempfile::tempdir().unwrap();
         let journalctl = tools.path().join("journalctl");
-        let script = "#!/bin/sh\necho \"$@\"\ncat /run/site/out/token\necho canary-listener-key-0123456789abcdef\n\
-                      echo hvs.canary0123456789 eyJcanary0123.eyJcanary.sig\n";
-        std::fs::write(&journalctl, script).unwrap();
-        std::fs::set_permissions(&journalctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let lines = "echo \"$@\"\ncat /run/site/out/token\necho canary-listener-key-0123456789abcdef\n\
+                     echo hvs.canary0123456789 eyJcanary0123.eyJcanary.sig";
+        write_script(&journalctl, lines);
         let path = format!("{}:/usr/bin:/bin", tools.path().display());
 
         let agent = Binary::start(&["run", "--config", CONFIG], &[], tools.path());

@@ -1,7 +1,6 @@
 //! The gateway's variables in the environment of the child process, and its restart when a token is replaced. Real processes.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,6 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::binary::{Binary, eventually};
 use crate::harness::front::Platform;
+use crate::harness::program::write_script;
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -29,13 +29,11 @@ impl World {
         let upstream = format!("http://{}", platform.serve(&mut servers));
         let world = Self { platform, upstream, folder: tempfile::tempdir().unwrap(), _servers: servers };
         world.put("platform.token", tokens[0]);
-        world.put(
-            "child.sh",
-            "#!/bin/sh\ntrap 'echo told >> told' HUP\nenv | grep ^TF | sort > found.new\n\
-                               echo PID=$$ >> found.new\nmv found.new found\nwhile :; do sleep 1; done\n",
+        write_script(
+            &world.folder.path().join("child.sh"),
+            "trap 'echo told >> told' HUP\nenv | grep ^TF | sort > found.new\n\
+             echo PID=$$ >> found.new\nmv found.new found\nwhile :; do sleep 1; done",
         );
-        let script = world.folder.path().join("child.sh");
-        std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o700)).unwrap();
         world
     }
 

@@ -32,6 +32,7 @@ pub(crate) mod log;
 pub(crate) mod not_run;
 pub(crate) mod ports;
 pub(crate) mod posix_acl;
+pub(crate) mod program;
 pub(crate) mod python_script;
 #[cfg(feature = "dev")]
 pub(crate) mod platform;

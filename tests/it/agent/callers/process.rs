@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::{Cgroup, TOKEN, cannot_run, client, parse, start};
+use crate::harness::program::copy_program;
 use crate::harness::world::{World, run_in_network_namespace};
 
 #[test]
@@ -69,7 +70,7 @@ fn a_caller_that_executes_another_program_after_connecting_is_refused() {
         let found = Command::new("sh").args(["-c", "readlink -f $(command -v perl)"]).output().unwrap();
         let perl = String::from_utf8(found.stdout).unwrap().trim().to_owned();
         let other = folder.path().join("other");
-        std::fs::copy(&perl, &other).unwrap();
+        copy_program(&perl, &other);
         let (perl, other) = (perl.as_str(), other.to_str().unwrap());
         let sum = Command::new("sha256sum").arg(perl).output().unwrap();
         let digest = String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned();
