@@ -123,13 +123,13 @@ fn the_configuration_of_the_tutorial_of_aks_is_that_of_the_example_pod() {
 }
 
 #[test]
-fn each_file_that_contributing_names_for_a_question_exists() {
-    let text = read("CONTRIBUTING.md");
-    let questions = text.split_once("## Twenty questions").unwrap().1;
-    let files: Vec<&str> = questions.split('`').filter(|part| part.starts_with("src/")).collect();
-    assert_eq!(files.len(), 20, "{files:?}");
-    for file in files {
-        assert!(Path::new(ROOT).join(file).is_file(), "CONTRIBUTING.md names {file}, which does not exist");
+fn each_place_that_the_architecture_names_exists() {
+    let text = read("ARCHITECTURE.md");
+    let (_, places) = text.split_once("## Where is ...").unwrap();
+    let places: Vec<&str> = places.split('`').filter(|part| part.starts_with("src/")).collect();
+    assert!(places.len() > 30, "{places:?}");
+    for place in places {
+        assert!(Path::new(ROOT).join(place).exists(), "ARCHITECTURE.md names {place}, which does not exist");
     }
 }
 
