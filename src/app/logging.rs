@@ -96,27 +96,11 @@ pub fn targets(log: &Log) -> Targets {
         LevelFilter::INFO => (LevelFilter::WARN, Some((OURS.to_owned(), LevelFilter::INFO))),
         level => (level, None),
     };
-    let config_targets = log.targets.iter().map(|(name, level)| (crate_target(name), *level));
-    Targets::new().with_default(default_level).with_targets(own_target.into_iter().chain(config_targets))
+    Targets::new().with_default(default_level).with_targets(own_target.into_iter().chain(log.targets.clone()))
 }
 
 /// The targets of this program's own lines begin so: they are paths of modules, in the crates `keyward_agent`, `keyward_http` and so on.
 const OURS: &str = "keyward";
-
-/// Returns the target that a configuration means. Configurations of before the program was divided into crates have
-/// `keyward::agent` for `keyward_agent`, and `keyward::audit` for `keyward_telemetry::audit`.
-fn crate_target(name: &str) -> String {
-    let Some(path) = name.strip_prefix("keyward::") else { return name.to_owned() };
-    match path.split("::").next().unwrap_or_default() {
-        "cli" => name.to_owned(),
-        "atomic_file" | "clock" | "command" | "file_watch" | "os" | "secret" | "secure_dir" | "tasks" => {
-            format!("keyward_machine::{path}")
-        }
-        "audit" | "health" | "metrics" | "outage" | "recent_events" | "status" => format!("keyward_telemetry::{path}"),
-        "credential_watch" | "demand" => format!("keyward_credentials::{path}"),
-        _ => format!("keyward_{path}"),
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -139,21 +123,5 @@ mod tests {
         assert!(is_enabled("info", "keyward_agent::token_lifecycle", Level::INFO));
         assert!(!is_enabled("info", "keyward_agent::token_lifecycle", Level::DEBUG));
         assert!(!is_enabled("warn", "keyward_agent::token_lifecycle", Level::INFO));
-    }
-
-    #[test]
-    fn a_target_of_before_the_crates_is_that_of_the_same_module() {
-        for (old, new, other) in [
-            ("keyward::agent::sinks", "keyward_agent::sinks::file", "keyward_agent::login"),
-            ("keyward::audit", "keyward_telemetry::audit::writer", "keyward_telemetry::health"),
-            ("keyward::tasks", "keyward_machine::tasks", "keyward_machine::clock"),
-            ("keyward::cli", "keyward::cli::run", "keyward_app::reload"),
-            ("keyward_http", "keyward_http::server", "keyward_agent"),
-        ] {
-            let targets = [(old.to_owned(), LevelFilter::TRACE)].into();
-            let filter = super::targets(&Log { level: LevelFilter::WARN, targets, format: LogFormat::Text });
-            assert!(filter.would_enable(new, &Level::TRACE), "{old}");
-            assert!(!filter.would_enable(other, &Level::INFO), "{old}");
-        }
     }
 }

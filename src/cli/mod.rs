@@ -212,10 +212,6 @@ pub fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            if let Some(renamed) = suggestions::find_renamed(&error) {
-                print_error_with_code(ErrorCode::RenamedArgument, &renamed);
-                return Exit::Failed.into();
-            }
             if let Some(suggestion) = suggestions::find(&error, &command(), &args) {
                 print_error(&suggestion);
                 return Exit::Failed.into();

@@ -1,21 +1,11 @@
-//! Errors about commands and flags as other programs or earlier releases spell them: HashiCorp's CLIs take `-name`, keyward `--name`.
+//! Errors about commands and flags as other programs spell them: HashiCorp's CLIs take `-name`, keyward `--name`.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
-use keyward_config::renamed;
 
 /// Commands of other programs, and keyward's for the same.
 const COMMANDS: [(&str, &str); 4] =
     [("start", "run"), ("agent", "run"), ("validate", "check"), ("version", "--version")];
-
-/// Returns the error for a renamed command or flag.
-pub(super) fn find_renamed(error: &clap::Error) -> Option<String> {
-    [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| {
-        let Some(ContextValue::String(old)) = error.get(kind) else { return None };
-        let new = renamed::argument(old)?;
-        Some(format!("{old} was renamed to {new}"))
-    })
-}
 
 /// Returns the error for a long flag with one dash, such as `-config=FILE`, which would be read as `-c onfig=FILE`.
 pub(super) fn find_single_dash(command: &Command, args: &[String]) -> Option<String> {

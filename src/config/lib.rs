@@ -14,7 +14,6 @@ mod values;
 mod named_path;
 mod sections;
 pub mod references;
-pub mod renamed;
 
 // 1: tables, checks of the machine, the files
 mod reader;

@@ -9,7 +9,6 @@ use keyward_telemetry::error_code::ErrorCode;
 
 use super::diagnostic::{Finding, Location};
 use super::references::{ReadContext, Text};
-use super::renamed;
 use super::tree::{self, Entry, Table, Value, quote};
 use super::values;
 
@@ -358,11 +357,6 @@ impl<'a> Reader<'a> {
     /// Reports the keys that no getter has read.
     pub(super) fn finish(self) {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known_keys.contains(&name.as_str())) {
-            if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {
-                let message = (ErrorCode::RenamedKey, "an old name");
-                self.error(entry.key, name, message, format!("write {new}"));
-                continue;
-            }
             let advice =
                 values::did_you_mean(name, &self.known_keys).unwrap_or_else(|| match self.known_keys.as_slice() {
                     [] => "this table has no keys".to_owned(),

@@ -40,9 +40,6 @@ error_codes! {
     1003 UnknownKey: "the configuration has an unknown key",
         "the key is misspelt, is in the wrong table, or belongs to a part that this build does not have",
         "use the suggested key, or move it to the table that docs/configuration.md names";
-    1004 RenamedKey: "the configuration uses the old name of a key",
-        "the key was renamed in this release; old names are not accepted as aliases",
-        "write the new name; docs/renamed.md lists all of them";
     1005 WrongType: "a configuration value has the wrong type",
         "the value is a string, number, boolean, array or table, and another type is expected",
         "write the value as the message says: strings with quotes, numbers and booleans without";
@@ -325,9 +322,6 @@ error_codes! {
     1806 UnknownSession: "the session does not exist or is not named",
         "--session names no session of the configuration, or the configuration has several and none is named",
         "name one of the sessions that the message lists with --session";
-    1807 RenamedArgument: "a command or flag has a new name",
-        "the command line uses a name of an earlier release; there are no aliases",
-        "write the name that the message gives; docs/renamed.md lists all";
     1808 GatewayNotRunning: "no gateway answers",
         "the gateway is not running, or listens at another address than the command uses",
         "start it, or give its address by --address and --local-token-file";

@@ -20,5 +20,3 @@ mod restart;
 mod rotation;
 mod service_manager;
 mod state_folder;
-#[cfg(feature = "acl")]
-mod upgrade;

@@ -31,7 +31,7 @@ fn check_gives_each_error_its_code() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("keyward.toml");
     let text = "[server.main]\nkind = \"vault\"\nadress = \"https://vault.example\"\naddress = 5\n\
-                [child]\n[session.web.cloud]\nrole = \"\"\n";
+                [session.web.cloud]\nrole = \"\"\n";
     std::fs::write(&file, text).unwrap();
     let file = file.display().to_string();
     let (exit, output, _) = run(&["check", &file], &[]);
@@ -39,7 +39,6 @@ fn check_gives_each_error_its_code() {
     let expected = [
         ("server.main.adress", "[KW-1003]"),
         ("server.main.address", "[KW-1005]"),
-        (": child: ", "[KW-1004]"),
         ("session.web.cloud.role", "[KW-1006]"),
         ("session.web.cloud.resource", "[KW-1007]"),
     ];

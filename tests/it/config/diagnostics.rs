@@ -400,16 +400,3 @@ fn a_configuration_without_a_session_is_an_error() {
     );
     assert_eq!(folder.short(&outcome.errors), [expected]);
 }
-
-#[test]
-fn an_old_name_is_an_error_that_names_the_new_one() {
-    check(
-        "[session.main]\nfirst_login_splay = \"1s\"\n[sink.a]\npath = \"/tmp/a\"\n[sink.a.child]\nttl = \"1h\"\n\
-         [child]\ncommand = [\"/bin/true\"]\n",
-        &[
-            "a.toml:2:1: session.main.first_login_splay: an old name; write login_jitter",
-            "a.toml:5:9: sink.a.child: an old name; write derived_token",
-            "a.toml:7:2: child: an old name; write [process]",
-        ],
-    );
-}

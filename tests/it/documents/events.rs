@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{cells, compare, read, rows, texts};
+use super::{compare, rows, texts};
 
 const DOCUMENT: &str = "docs/reference/events.md";
 
@@ -99,22 +99,6 @@ fn the_reference_has_every_event_with_its_levels_and_fields_and_none_more() {
     compare(DOCUMENT, &code, &written);
     assert_eq!(rows.len(), code.len(), "an event stands twice in {DOCUMENT}");
     assert!(rows.iter().all(|cells| cells.len() == 4 && cells[3].len() > 5), "an event has no meaning in {DOCUMENT}");
-}
-
-#[test]
-fn renamed_events_have_their_new_name_alone() {
-    let events = events();
-    let text = read("docs/renamed.md");
-    let section = text.split_once("\n## Events\n").unwrap().1.split("\n## ").next().unwrap();
-    let name = |cell: &str| {
-        Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned()).filter(|name| !name.contains(['*', '`']))
-    };
-    let pair = |cells: Vec<String>| Some((name(&cells[0])?, name(&cells[1])?));
-    let pairs: Vec<(String, String)> = section.lines().filter_map(cells).filter_map(pair).collect();
-    assert!(pairs.len() > 10, "{pairs:?}");
-    for (old, new) in pairs {
-        assert!(events.contains_key(&new) && !events.contains_key(&old), "docs/renamed.md: {old} -> {new}");
-    }
 }
 
 #[test]

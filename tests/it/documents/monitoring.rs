@@ -47,10 +47,6 @@ fn alerts_dashboard_and_documents_name_metrics_that_exist() {
         manifests.iter().map(|(path, _)| format!("keyward_{}", path.split('/').nth(1).unwrap())).collect();
     let mut wrong = Vec::new();
     for (path, text) in &sources {
-        // The page of renamed things has the old names too.
-        if path == "docs/renamed.md" {
-            continue;
-        }
         wrong.extend(
             metrics(text)
                 .into_iter()
