@@ -2,156 +2,84 @@
 //! caller keeps its tokens.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use keyward_agent::caller_tokens::{self, CallerToken, CallerTokens, ProcessTokenDeps, ProcessTokens};
 use keyward_agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
-use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
+use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenOptions};
 use keyward_agent::server_client::ServerClient;
-use keyward_agent::token::{SessionHandle, TokenWatch};
+use keyward_agent::token::TokenWatch;
 use keyward_config::{self as config, Config};
-use keyward_machine::tasks::{TaskError, TaskGroup};
 use keyward_telemetry::health::Health;
 use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens;
-use super::session::{SessionRefs, Shared};
-use super::stopping::{self, DrainingListeners};
+use super::reconciler::{self, Claim, Group, Plan, Work};
+use super::session::PlanContext;
 
 /// Caller and session of a token.
 type Key = (String, String);
 
+/// The tokens of all callers that have one of their own.
+pub(super) type RunningCallerTokens = Group<TokenOptions, caller_tokens::Source>;
+
 /// Options that a token is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct TokenInputs {
+pub(super) struct TokenOptions {
     options: CallerTokenOptions,
     /// Rule of the caller, where each process has a token: tokens of processes end with any change of it.
     process_rule: Option<CallerRule>,
 }
 
-/// The tokens of all callers that have one of their own.
-#[derive(Debug, Default)]
-pub(super) struct RunningCallerTokens {
-    running: BTreeMap<Key, RunningToken>,
-    pub(super) tasks: TaskGroup,
-}
-
-#[derive(Debug)]
-struct RunningToken {
-    inputs: TokenInputs,
-    source: caller_tokens::Source,
-    stop: CancellationToken,
-}
-
-/// A source whose task has not been started.
-#[derive(Debug)]
-struct BuiltToken {
-    inputs: TokenInputs,
-    source: caller_tokens::Source,
-    /// Manager of a token that all processes of the caller share.
-    manager: Option<DerivedTokenManager>,
-}
-
 /// Tokens of a new configuration. Dropping it changes nothing.
-#[derive(Debug)]
 pub(super) struct CallerTokensPlan {
     pub(super) tokens: CallerTokens,
     /// Pairs of a session's token and the caller's shared token.
-    pub(super) pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
-    built: BTreeMap<Key, BuiltToken>,
-    /// Tokens that continue to run; true if a required listener serves one.
-    reused: BTreeMap<Key, bool>,
-    health: Health,
+    pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
+    /// Components of shared tokens; true if a required listener serves one.
+    required: BTreeMap<String, bool>,
+    parts: Plan<TokenOptions, caller_tokens::Source>,
 }
 
-impl RunningCallerTokens {
-    /// Builds the tokens that do not run already.
-    pub(super) fn plan(
-        &self,
-        new: &Config,
-        sessions: SessionRefs<'_>,
-        rebuilt: impl Fn(&String) -> bool,
-        shared: &Shared,
-    ) -> anyhow::Result<CallerTokensPlan> {
-        let mut sources = BTreeMap::new();
-        let mut pairs = BTreeMap::new();
-        let mut built = BTreeMap::new();
-        let mut reused = BTreeMap::new();
-        for (key, (inputs, required)) in list_required_tokens(new) {
-            let Some(session_handle) = sessions.sources.get(&key.1) else { continue };
-            let running = self.running.get(&key).filter(|token| token.inputs == inputs && !rebuilt(&key.1));
-            let source = if let Some(running) = running {
-                reused.insert(key.clone(), required);
-                running.source.clone()
-            } else {
-                let options = sessions
-                    .options
-                    .iter()
-                    .find(|session| session.name == key.1)
-                    .context("there is no such session")?;
-                let token = build(&key, inputs, required, options, session_handle, shared)?;
-                let source = token.source.clone();
-                built.insert(key.clone(), token);
-                source
-            };
-            if let caller_tokens::Source::Shared(token) = &source {
-                pairs.insert(key.clone(), (session_handle.watch.clone(), token.handle.watch.clone()));
-            }
-            sources.insert(key, source);
+/// Plans the tokens.
+pub(super) fn plan(running: &RunningCallerTokens, context: &PlanContext<'_>) -> anyhow::Result<CallerTokensPlan> {
+    let mut parts = context.plan();
+    let mut sources = BTreeMap::new();
+    let mut pairs = BTreeMap::new();
+    let mut required_components = BTreeMap::new();
+    for (key, (options, required)) in list_required_tokens(context.config) {
+        let (caller, session) = &key;
+        let claim = running.claim(format!("{caller} for session {session}"), slice::from_ref(session));
+        let build = |claim: &Claim| build(&key, &options, required, claim, context);
+        let source = running.plan(&mut parts, claim, options.clone(), build)?.clone();
+        if let caller_tokens::Source::Shared(token) = &source {
+            let (_, parent) = context.session(session)?;
+            pairs.insert(key.clone(), (parent.watch.clone(), token.handle.watch.clone()));
+            required_components.insert(component(&key), required);
         }
-        let tokens = CallerTokens::new(sources);
-        let health = shared.health.clone();
-        Ok(CallerTokensPlan { tokens, pairs, built, reused, health })
+        sources.insert(key, source);
     }
+    Ok(CallerTokensPlan { tokens: CallerTokens::new(sources), pairs, required: required_components, parts })
+}
 
-    /// Stops the tokens that are not in the plan, once no request in flight uses them, and starts those that it built.
-    pub(super) fn commit(&mut self, plan: CallerTokensPlan, draining: &DrainingListeners) {
-        let CallerTokensPlan { built, reused, health, .. } = plan;
-        for (key, ended) in self.running.extract_if(.., |key, _| !reused.contains_key(key)) {
-            let stop = ended.stop;
-            let listeners = draining.of_session(&key.1);
-            self.tasks.start(format!("end of the tokens of caller {} for session {}", key.0, key.1), async move {
-                let _ = stop.run_until_cancelled(stopping::wait_for_all(listeners)).await;
-                stop.cancel();
-                Ok(())
-            });
-        }
-        for (key, required) in reused {
-            if self.running.get(&key).is_some_and(|token| matches!(token.source, caller_tokens::Source::Shared(_))) {
-                health.set_required(&component(&key), required);
-            }
-        }
-        for (key, BuiltToken { inputs, source, manager }) in built {
-            let stop = self.tasks.stop_token().child_token();
-            let name = format!("tokens of caller {} for session {}", key.0, key.1);
-            match (&source, manager) {
-                (caller_tokens::Source::Process(tokens), _) => {
-                    let tokens = tokens.clone();
-                    let stop = stop.clone();
-                    self.tasks.start(name, async move {
-                        tokens.run(stop).await;
-                        Ok(())
-                    });
-                }
-                (caller_tokens::Source::Shared(_), Some(manager)) => {
-                    let stop = stop.clone();
-                    self.tasks.start(name, async move {
-                        manager.run(stop).await;
-                        Ok(())
-                    });
-                }
-                (caller_tokens::Source::Shared(_), None) => {}
-            }
-            self.running.insert(key, RunningToken { inputs, source, stop });
-        }
+/// Stops the tokens that are not in the plan, once no request in flight uses them, and starts those that it built. `draining` returns
+/// the signals that are cancelled once no request uses a session.
+pub(super) fn commit(
+    running: &mut RunningCallerTokens,
+    plan: CallerTokensPlan,
+    draining: impl Fn(&str) -> Vec<CancellationToken>,
+    health: &Health,
+) {
+    for part in running.take_ended(&plan.parts) {
+        let draining = part.claim.sessions.iter().flat_map(|session| draining(session)).collect();
+        running.stop_after(part.claim, reconciler::wait_for_all(draining));
     }
-
-    /// Stops all; the tokens of processes are revoked.
-    pub(super) async fn stop(self) -> Result<(), TaskError> {
-        self.tasks.stop_token().cancel();
-        self.tasks.run(STOP_TIMEOUT).await
+    for (component, required) in plan.required {
+        health.set_required(&component, required);
     }
+    running.start(plan.parts);
 }
 
 impl CallerTokensPlan {
@@ -163,12 +91,12 @@ impl CallerTokensPlan {
 }
 
 /// Time to revoke the tokens of processes.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lists the callers with `derived_token`, and for each the sessions whose token a listener would serve. True if a
 /// required listener does.
-fn list_required_tokens(config: &Config) -> BTreeMap<Key, (TokenInputs, bool)> {
-    let mut required_tokens: BTreeMap<Key, (TokenInputs, bool)> = BTreeMap::new();
+fn list_required_tokens(config: &Config) -> BTreeMap<Key, (TokenOptions, bool)> {
+    let mut required_tokens: BTreeMap<Key, (TokenOptions, bool)> = BTreeMap::new();
     let serves = |listener: &&config::Listener| listener.callers.is_some();
     for rule in config.callers.iter().flat_map(CallerPolicy::rules).filter(|rule| uses_token(rule)) {
         let Some(options) = &rule.grants.derived_token else { continue };
@@ -176,8 +104,8 @@ fn list_required_tokens(config: &Config) -> BTreeMap<Key, (TokenInputs, bool)> {
             let served = listener.sessions.iter();
             for session in served.filter(|name| listener.serves_token_of(name) && rule.grants.permits_session(name)) {
                 let process_rule = (options.scope == CallerTokenScope::Process).then(|| rule.clone());
-                let inputs = TokenInputs { options: options.clone(), process_rule };
-                let entry = required_tokens.entry((rule.name.clone(), session.clone())).or_insert((inputs, false));
+                let options = TokenOptions { options: options.clone(), process_rule };
+                let entry = required_tokens.entry((rule.name.clone(), session.clone())).or_insert((options, false));
                 entry.1 |= listener.required;
             }
         }
@@ -197,18 +125,19 @@ fn component((caller, session): &Key) -> String {
 
 fn build(
     key: &Key,
-    inputs: TokenInputs,
+    token: &TokenOptions,
     required: bool,
-    session: &config::Session,
-    source: &SessionHandle,
-    shared: &Shared,
-) -> anyhow::Result<BuiltToken> {
+    claim: &Claim,
+    context: &PlanContext<'_>,
+) -> anyhow::Result<(caller_tokens::Source, Work)> {
+    let shared = context.shared;
     let (caller, name) = key;
+    let (session, source) = context.session(name)?;
     let output = format!("caller {caller}");
     let component = component(key);
-    let mut options: DerivedTokenOptions = inputs.options.child.clone();
+    let mut options: DerivedTokenOptions = token.options.child.clone();
     options.meta.insert("session", name.clone());
-    match inputs.options.scope {
+    match token.options.scope {
         CallerTokenScope::Caller => {
             let health = shared.health.register(component, required, "the derived token has not been created yet");
             // Without `num_uses` the token's own schedule limits creations, as for a listener.
@@ -216,8 +145,8 @@ fn build(
             let kind = DerivedTokenKind::Child(options);
             let (manager, handle) =
                 derived_tokens::build_manager(output, limit, kind, session, source, Some(health), shared)?;
-            let source = caller_tokens::Source::Shared(CallerToken::new(handle));
-            Ok(BuiltToken { inputs, source, manager: Some(manager) })
+            let token = caller_tokens::Source::Shared(CallerToken::new(handle));
+            Ok((token, Box::pin(manager.run(claim.stop.clone()))))
         }
         CallerTokenScope::Process => {
             let upstream = ServerClient::build(&session.upstream).with_context(|| output)?;
@@ -232,7 +161,7 @@ fn build(
                 metrics: shared.metrics.clone(),
                 clock: shared.clock.clone(),
             });
-            Ok(BuiltToken { inputs, source: caller_tokens::Source::Process(tokens), manager: None })
+            Ok((caller_tokens::Source::Process(tokens.clone()), Box::pin(tokens.run(claim.stop.clone()))))
         }
     }
 }

@@ -15,7 +15,7 @@ use keyward_machine::tasks::resume_panic;
 use keyward_telemetry::health::HealthHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::session::Shared;
+use super::session::{PlanContext, Shared};
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
 pub(super) fn build_manager(
@@ -53,36 +53,34 @@ pub(super) struct DerivedTokens {
 }
 
 impl DerivedTokens {
-    /// Builds the derived tokens of a listener, and its sessions with each token replaced by the derived one. Returns
-    /// the sessions unchanged if the listener has no `derived_token`.
+    /// Builds the derived tokens of a listener, and the handles of these sessions with each token replaced by the derived one. The
+    /// handles are the sessions' own if the listener has no `derived_token`.
     pub(super) fn build(
         listener: &config::Listener,
-        sources: BTreeMap<String, SessionHandle>,
-        sessions: &[config::Session],
-        shared: &Shared,
+        sessions: &[String],
+        context: &PlanContext<'_>,
     ) -> anyhow::Result<(Self, BTreeMap<String, SessionHandle>)> {
+        let shared = context.shared;
         let mut derived_tokens = Self::default();
-        let Some(child) = &listener.derived_token else { return Ok((derived_tokens, sources)) };
-        let mut replaced = BTreeMap::new();
-        for (name, source) in sources {
-            if !listener.serves_token_of(&name) {
-                replaced.insert(name, source);
-                continue;
+        let mut handles = BTreeMap::new();
+        for name in sessions {
+            let (session, source) = context.session(name)?;
+            let mut handle = source.clone();
+            if let Some(child) = listener.derived_token.as_ref().filter(|_| listener.serves_token_of(name)) {
+                let component = format!("derived_token/{}/{name}", listener.name);
+                let reason = "the derived token has not been created yet";
+                let health = shared.health.register(component, listener.required, reason);
+                let output = format!("listener {}", listener.name);
+                let derive = DerivedTokenKind::Child(child.clone());
+                let (manager, derived_handle) =
+                    build_manager(output, None, derive, session, source, Some(health), shared)?;
+                derived_tokens.managers.push(manager);
+                derived_tokens.pairs.push((source.watch.clone(), derived_handle.watch.clone()));
+                handle = derived_handle;
             }
-            let session =
-                sessions.iter().find(|session| session.name == name).context("the listener has no such session")?;
-            let component = format!("derived_token/{}/{name}", listener.name);
-            let health =
-                shared.health.register(component, listener.required, "the derived token has not been created yet");
-            let output = format!("listener {}", listener.name);
-            let derive = DerivedTokenKind::Child(child.clone());
-            let (manager, derived_handle) =
-                build_manager(output, None, derive, session, &source, Some(health), shared)?;
-            derived_tokens.managers.push(manager);
-            derived_tokens.pairs.push((source.watch, derived_handle.watch.clone()));
-            replaced.insert(name, derived_handle);
+            handles.insert(name.clone(), handle);
         }
-        Ok((derived_tokens, replaced))
+        Ok((derived_tokens, handles))
     }
 
     /// Makes the listener also wait for the first value of other derived tokens; `pairs` are the session's token and the

@@ -25,7 +25,7 @@ mod fd_limits;
 
 // 2: each product crate, built from its options and joined to sessions
 mod fingerprint;
-mod stopping;
+mod reconciler;
 mod session;
 mod callers;
 mod audit;
@@ -40,8 +40,10 @@ mod caller_tokens;
 #[cfg(feature = "ui")]
 mod ui;
 mod systemd_credentials;
-mod outputs;
+mod listeners;
+mod sinks;
 mod templates;
+mod child_process;
 
 // 3: reloads: what is built, replaced and stopped together
 mod reload;

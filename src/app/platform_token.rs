@@ -13,7 +13,7 @@ use keyward_gateway::token_minting::{self, Minter};
 use keyward_machine::clock::ClockReading;
 use tokio_util::sync::CancellationToken;
 
-use super::session::{SessionRefs, Shared};
+use super::session::PlanContext;
 
 /// Provides the gateway with platform tokens while it runs.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ impl PlatformTokenProvider {
     /// Builds the source that the configuration names. Reads nothing yet.
     pub(super) fn build(
         options: &config::Gateway,
-        sessions: SessionRefs<'_>,
-        shared: &Shared,
+        context: &PlanContext<'_>,
     ) -> anyhow::Result<(Self, PlatformTokenSource)> {
+        let shared = context.shared;
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
@@ -52,9 +52,7 @@ impl PlatformTokenProvider {
             }
             TokenSource::Secret(secret) => secret,
         };
-        let session = sessions.options.iter().find(|session| session.name == secret.session);
-        let session = session.zip(sessions.sources.get(&secret.session));
-        let (session, tokens) = session.with_context(|| format!("there is no session {}", secret.session))?;
+        let (session, tokens) = context.session(&secret.session)?;
         let (publisher, watch) = credential_channel("the platform token has not been read yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);

@@ -1,5 +1,6 @@
 //! The running process: starts the parts, applies reloads, forwards signals, and stops in order.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,7 +11,7 @@ use keyward_http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use keyward_http::server::Endpoint;
 use keyward_machine::command::{Launcher, SpawnerConnection};
-use keyward_machine::tasks::{TaskError, TaskGroup};
+use keyward_machine::tasks::TaskGroup;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::status::ReloadFailure;
 use rustix::process::Signal;
@@ -21,25 +22,33 @@ use tokio_util::sync::CancellationToken;
 use super::acl::BuiltAclServer;
 use super::audit::RunningAudit;
 use super::certificate_files::{self, CertificateFiles};
+#[cfg(feature = "gateway")]
+use super::gateway;
 use super::logging::{self, LogLevel};
 use super::metrics::{self, OutcomeLabels, ReloadMetrics};
 use super::reload::{ReloadPlan, RunningAgent};
 use super::sandbox::{self, SandboxReport};
 use super::session::Shared;
 use super::socket_placement::{discard_replaced, place_sockets};
-use super::{certificate_watch, error_codes, fd_limits, protected_memory, service_notifier, spawner};
+use super::{certificate_watch, child_process, error_codes, fd_limits, protected_memory, service_notifier, spawner};
 
 /// Everything that the configuration asks for, running or about to run.
-#[derive(Debug)]
 pub struct App {
     shared: Shared,
     config: Config,
     log: Option<LogLevel>,
     inherited: ActivatedSockets,
+    agent: RunningAgent,
     /// The first plan; committed when [`App::run`] begins.
     plan: ReloadPlan,
     #[cfg(feature = "acl")]
     acl: Option<BuiltAclServer>,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("App").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 /// State of the process that was set before its event loop.
@@ -111,7 +120,8 @@ impl App {
         RunningAudit::check(&config.audit)?;
         let files = OpenFiles::new(&config);
         fd_limits::reserve(&files)?;
-        let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
+        let agent = RunningAgent::default();
+        let plan = agent.plan(&config, &inherited, &shared)?;
         place_sockets(&plan)?;
         discard_replaced(&plan);
         #[cfg(feature = "acl")]
@@ -127,6 +137,7 @@ impl App {
             config,
             log,
             inherited,
+            agent,
             plan,
             #[cfg(feature = "acl")]
             acl,
@@ -152,7 +163,7 @@ impl App {
     /// Bound addresses of the gateway; empty without one.
     #[cfg(feature = "gateway")]
     pub fn gateway_endpoints(&self) -> Vec<Endpoint> {
-        self.plan.gateway_endpoints()
+        gateway::endpoints(&self.plan.gateway)
     }
 
     /// Runs until `signals.stop`, a failure, or the end of the child process, which stops first, then listeners, then sinks,
@@ -168,8 +179,8 @@ impl App {
         }
         let notifier = service_notifier::ServiceNotifier::default();
         let certificates = start_services(&mut services, &self.shared, &self.config, notifier.clone());
-        let mut agent = RunningAgent::default();
-        agent.commit(self.plan, &self.config);
+        let mut agent = self.agent;
+        agent.commit(self.plan, &self.config, &self.shared);
         let mut reloading = Reloader {
             shared: self.shared,
             config: self.config,
@@ -185,19 +196,19 @@ impl App {
                 () = signals.stop.cancelled() => break None,
                 Some(new) = signals.reloads.recv() => reloading.reload(&mut agent, new),
                 failure = services.wait_for_failure() => break Some(failure),
-                ended = wait_for_end(&mut agent) => match ended {
+                ended = agent.wait_for_end() => match ended {
                     Ok(ended) => {
                         code = Some(ended);
                         break None;
                     }
                     Err(failure) => break Some(failure),
                 },
-                Some(signal) = signals.for_child.recv() => agent.templates.forward_signal(signal),
+                Some(signal) = signals.for_child.recv() => child_process::forward_signal(&agent.children, signal),
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");
         notifier.stopping(stop_limit(&reloading.config));
-        let code = code.or(agent.templates.stop_child().await);
+        let code = code.or(child_process::stop(&mut agent.children).await);
         let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
         result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
         services.stop_token().cancel();
@@ -205,18 +216,6 @@ impl App {
         reloading.audit.stop().await;
         tracing::info!(event = "agent.stopped", "stopped");
         result.map(|()| code.unwrap_or_default())
-    }
-}
-
-/// Waits for the exit code of a child process that ended for good, or for the first failure of a task of the agent.
-async fn wait_for_end(agent: &mut RunningAgent) -> Result<u8, TaskError> {
-    tokio::select! {
-        failure = agent.sessions.tasks.wait_for_failure() => Err(failure),
-        failure = agent.sinks.tasks.wait_for_failure() => Err(failure),
-        failure = agent.listeners.tasks.wait_for_failure() => Err(failure),
-        failure = agent.templates.tasks.wait_for_failure() => Err(failure),
-        failure = agent.caller_tokens.tasks.wait_for_failure() => Err(failure),
-        code = agent.templates.ended.next() => Ok(code),
     }
 }
 
@@ -320,7 +319,7 @@ impl Reloader {
         {
             log.set(logging::targets(&new.log));
         }
-        agent.commit(plan, &new);
+        agent.commit(plan, &new, &self.shared);
         self.certificates.send_replace(certificate_files::files(&new));
         self.config = new;
         Ok(())
@@ -347,7 +346,7 @@ mod tests {
     async fn a_failed_task_of_caller_tokens_ends_the_process() {
         let mut agent = RunningAgent::default();
         agent.caller_tokens.tasks.start("tokens of a caller", async { panic!("on purpose") });
-        let end = tokio::time::timeout(Duration::from_secs(1), wait_for_end(&mut agent)).await.unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(1), agent.wait_for_end()).await.unwrap();
         assert_eq!(end.unwrap_err().to_string(), "tokens of a caller failed");
     }
 }

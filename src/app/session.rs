@@ -1,9 +1,8 @@
 //! One chain identity -> login -> token manager -> watch, built from its options.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use keyward_agent::callers::CallerRegistry;
@@ -13,21 +12,21 @@ use keyward_agent::output_watch::OutputWatch;
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_agent::token::SessionHandle;
-use keyward_agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
-use keyward_config as config;
+use keyward_agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, TokenManager, TokenManagerDeps};
+use keyward_config::{self as config, Config};
 use keyward_credentials::credential_watch::{RefreshSignal, credential_channel};
+use keyward_http::server::ActivatedSockets;
 use keyward_machine::clock::Clock;
 use keyward_machine::command::{ExecutableOpener, Launcher};
 use keyward_telemetry::audit::Auditor;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::status::StatusRegistry;
-use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::fingerprint::fingerprint;
-use super::stopping;
+use super::reconciler::{self, Claim, Group, Part, Plan, Work};
 
 /// Shared handles that every part gets.
 #[derive(Debug, Clone, Default)]
@@ -47,11 +46,28 @@ pub(super) struct Shared {
     pub(super) ui_sources: keyward_ui::Sources,
 }
 
-/// The sessions of a configuration, as outputs are joined to them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SessionRefs<'a> {
-    pub(super) options: &'a [config::Session],
-    pub(super) sources: &'a BTreeMap<String, SessionHandle>,
+/// Inputs that the parts of a new configuration are built from.
+pub(super) struct PlanContext<'a> {
+    pub(super) config: &'a Config,
+    /// Handles of the sessions that will run, by name.
+    pub(super) sources: BTreeMap<String, SessionHandle>,
+    /// Sessions that are built anew: their users are too.
+    pub(super) rebuilt: BTreeSet<String>,
+    pub(super) inherited: &'a ActivatedSockets,
+    pub(super) shared: &'a Shared,
+}
+
+impl PlanContext<'_> {
+    /// Returns the options and the handle of a session.
+    pub(super) fn session(&self, name: &str) -> anyhow::Result<(&config::Session, &SessionHandle)> {
+        let options = self.config.sessions.iter().find(|session| session.name == name);
+        options.zip(self.sources.get(name)).with_context(|| format!("there is no session {name}"))
+    }
+
+    /// Creates a plan that has no parts yet.
+    pub(super) fn plan<O, H>(&self) -> Plan<O, H> {
+        Plan::new(&self.rebuilt)
+    }
 }
 
 /// Returns the login inputs that persisted secrets are bound to, so that another identity cannot read them. The store
@@ -72,12 +88,6 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     vec![session.name.clone(), login.mount.clone(), login.role.clone(), namespace, proof]
 }
 
-/// Options that a session is built from; a reload compares them. Connections follow the certificate files by themselves.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct SessionInputs {
-    pub(super) options: config::Session,
-}
-
 /// Fingerprint of a file that changes when the file is replaced or written: inode, mtime in seconds and nanoseconds, bytes.
 pub(super) type FileFingerprint = (u64, i64, i64, u64);
 
@@ -87,23 +97,30 @@ pub(super) fn file_fingerprint(path: &Path) -> Option<FileFingerprint> {
     Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
 }
 
-impl SessionInputs {
-    pub(super) fn new(options: &config::Session) -> Self {
-        Self { options: options.clone() }
-    }
+/// Sessions, by name.
+pub(super) type Sessions = Group<SessionOptions, RunningSession>;
 
-    /// True if only the lifecycle options may differ, which a running session applies without a restart.
-    pub(super) fn differs_in_lifecycle_alone(&self, other: &Self) -> bool {
-        let mut as_other = self.clone();
-        as_other.options.lifecycle.clone_from(&other.options.lifecycle);
-        as_other == *other
-    }
+/// Change of the sessions by a new configuration. Dropping it changes nothing.
+pub(super) type SessionsPlan = Plan<SessionOptions, RunningSession>;
 
+/// Options of a session. They are equal if at most the lifecycle options differ, which a running session applies without a restart.
+/// Connections follow the certificate files by themselves.
+#[derive(Debug, Clone)]
+pub(super) struct SessionOptions(config::Session);
+
+impl PartialEq for SessionOptions {
+    fn eq(&self, other: &Self) -> bool {
+        let lifecycle = other.0.lifecycle.clone();
+        config::Session { lifecycle, ..self.0.clone() } == other.0
+    }
+}
+
+impl SessionOptions {
     /// Returns true if a token of `before` stays valid for these settings: same server, namespace, role and form. It is
     /// served until the first login.
     fn keeps_token_of(&self, before: &Self) -> bool {
-        let new = &self.options;
-        let old = &before.options;
+        let new = &self.0;
+        let old = &before.0;
         let server = |session: &config::Session| (session.upstream.kind, session.upstream.client.address.clone());
         let login = |session: &config::Session| {
             let login = &session.login;
@@ -116,171 +133,124 @@ impl SessionInputs {
 
     /// Returns true if this session may use the secrets that the identity source of `before` has consumed.
     fn keeps_consumed_secrets_of(&self, before: &Self) -> bool {
-        let new = &self.options;
-        let old = &before.options;
+        let new = &self.0;
+        let old = &before.0;
         new.login.role == old.login.role && new.identity.has_files_of(&old.identity)
     }
 }
 
-/// Signals to and from a running session.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SessionControl {
-    /// Cancelled to stop it.
-    pub(super) stop: CancellationToken,
-    /// Cancelled by the session once it no longer serves the token; it may still revoke it.
-    pub(super) ended: CancellationToken,
-    /// Receiver of its token at its end; `None` unless another session takes the token over.
-    pub(super) successor: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
-    /// Cancelled by the listeners whose requests in flight use the token; it is revoked after them.
-    pub(super) draining: Arc<Mutex<Vec<CancellationToken>>>,
-}
-
-impl SessionControl {
-    /// Hands the token over at the end instead of revoking it. Call it before the session stops.
-    pub(super) fn hand_over(&self) -> oneshot::Receiver<SessionShutdown> {
-        let (sender, receiver) = oneshot::channel();
-        *self.successor.lock() = Some(sender);
-        receiver
-    }
-
-    /// Has the token revoked only after these listeners have ended. Call it before the session stops.
-    pub(super) fn revoke_after(&self, listeners: Vec<CancellationToken>) {
-        *self.draining.lock() = listeners;
-    }
-
-    fn take_draining(&self) -> Vec<CancellationToken> {
-        std::mem::take(&mut *self.draining.lock())
-    }
-
-    fn take_successor(&self) -> Option<oneshot::Sender<SessionShutdown>> {
-        self.successor.lock().take()
-    }
-}
-
-/// A session that runs, as a reload compares and replaces it.
-#[derive(Debug)]
+/// Handle of a session.
 pub(super) struct RunningSession {
-    pub(super) inputs: SessionInputs,
     pub(super) source: SessionHandle,
-    pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
-    pub(super) control: SessionControl,
+    lifecycle: watch::Sender<TokenLifecycleOptions>,
     /// Secrets that its files no longer hold.
     consumed: ConsumedSecrets,
+    /// Takes over the token of the session that this one replaces; `None` if that one's token is not valid for it.
+    pub(super) heir: Option<oneshot::Sender<SessionShutdown>>,
+    pub(super) end: oneshot::Sender<SessionEnd>,
 }
 
-/// Handle of the session that is being replaced.
-#[derive(Debug)]
-pub(super) struct Predecessor {
-    /// Cancelled once it has ended and its state file is free.
-    pub(super) ended: CancellationToken,
-    /// Receives its token, if it hands it over.
-    pub(super) token: Option<oneshot::Receiver<SessionShutdown>>,
+/// End of a session: by default it revokes its token at once, if configured.
+#[derive(Debug, Default)]
+pub(super) struct SessionEnd {
+    /// Receives its token, which is not revoked then.
+    pub(super) heir: Option<oneshot::Sender<SessionShutdown>>,
+    /// Cancelled by the listeners whose requests in flight use the token: it is revoked after them.
+    pub(super) listeners: Vec<CancellationToken>,
 }
 
-/// A session that is built and has not started: nothing has been sent.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub(super) inputs: SessionInputs,
-    pub(super) source: SessionHandle,
-    /// Replaces the lifecycle options of the running session.
-    pub lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
-    /// True if it takes over the token of the session that it follows.
-    pub(super) inherits: bool,
-    manager: TokenManager,
-    consumed: ConsumedSecrets,
+impl RunningSession {
+    /// Returns true if its token is revoked at its end, unless another session takes it over.
+    pub(super) fn revokes_on_exit(&self) -> bool {
+        self.lifecycle.borrow().revoke_on_exit
+    }
+
+    /// Gives the session its lifecycle options of a new configuration.
+    pub(super) fn apply(&self, new: &config::Session) {
+        self.lifecycle.send_replace(new.lifecycle.clone());
+        // A file or role may have been corrected: failing sessions retry at once, others ignore this.
+        drop(self.source.refresh_signal.demand().retry());
+    }
 }
 
-impl Session {
-    /// Builds the chain. It takes over from `running`, the session that it replaces, what may be kept.
-    pub(super) fn build(
-        inputs: SessionInputs,
-        running: Option<&RunningSession>,
-        shared: &Shared,
-    ) -> anyhow::Result<Self> {
-        let keeps_consumed = |running: &&RunningSession| inputs.keeps_consumed_secrets_of(&running.inputs);
-        let consumed = running.filter(keeps_consumed).map(|running| running.consumed.clone()).unwrap_or_default();
-        let options = &inputs.options;
-        let context = || format!("session {}", options.name);
-        let upstream = ServerClient::build(&options.upstream).with_context(context)?.with_metrics(&shared.metrics);
-        let namespace = options.login.namespace.as_deref();
-        let clock = shared.clock.clone();
-        let identity = options.identity.build_with(clock, &upstream, namespace, &consumed).with_context(context)?;
-        let login = Login::new(upstream, options.login.clone());
-        let (publisher, watch) = credential_channel("no login has succeeded yet");
-        let refresh_signal = RefreshSignal::new(shared.clock.clone());
-        let parts = TokenManagerDeps {
-            publisher,
-            identity,
-            login,
-            connection_files: options.upstream.client.tls.files(),
-            refresh_signal: refresh_signal.clone(),
-            clock: shared.clock.clone(),
-            session_statuses: shared.session_statuses.clone(),
-            health: shared.health.register(format!("session/{}", options.name), true, "no token yet"),
-            metrics: shared.metrics.clone(),
-            fingerprint: fingerprint(options),
-        };
-        let manager = TokenManager::new(options.lifecycle.clone(), parts);
-        let mut session = Self {
-            source: SessionHandle { watch, refresh_signal },
-            lifecycle: manager.options_sender(),
-            inherits: false,
-            manager,
-            inputs,
-            consumed,
-        };
-        if let Some(running) = running {
-            session.follow(&running.inputs, &running.source);
-        }
-        Ok(session)
+/// Plans the sessions.
+pub(super) fn plan(running: &Sessions, new: &[config::Session], shared: &Shared) -> anyhow::Result<SessionsPlan> {
+    let mut plan = Plan::new(&BTreeSet::new());
+    for options in new {
+        let options = SessionOptions(options.clone());
+        let before = running.running.get(&options.0.name);
+        let claim = running.claim(&options.0.name, &[]);
+        running.plan(&mut plan, claim, options.clone(), |claim| build(&options, before, claim, shared))?;
     }
+    Ok(plan)
+}
 
-    /// Returns the handle of the session that runs under `control`.
-    pub(super) fn to_running(&self, control: SessionControl) -> RunningSession {
-        RunningSession {
-            inputs: self.inputs.clone(),
-            source: self.source.clone(),
-            lifecycle: self.lifecycle.clone(),
-            control,
-            consumed: self.consumed.clone(),
-        }
+/// Builds the chain. It takes over from `before`, the session that it replaces, what may be kept.
+fn build(
+    session: &SessionOptions,
+    before: Option<&Part<SessionOptions, RunningSession>>,
+    claim: &Claim,
+    shared: &Shared,
+) -> anyhow::Result<(RunningSession, Work)> {
+    let keeps_consumed = |before: &&Part<_, _>| session.keeps_consumed_secrets_of(&before.options);
+    let consumed = before.filter(keeps_consumed).map(|before| before.handle.consumed.clone()).unwrap_or_default();
+    let options = &session.0;
+    let context = || format!("session {}", options.name);
+    let upstream = ServerClient::build(&options.upstream).with_context(context)?.with_metrics(&shared.metrics);
+    let namespace = options.login.namespace.as_deref();
+    let clock = shared.clock.clone();
+    let identity = options.identity.build_with(clock, &upstream, namespace, &consumed).with_context(context)?;
+    let login = Login::new(upstream, options.login.clone());
+    let (publisher, watch) = credential_channel("no login has succeeded yet");
+    let refresh_signal = RefreshSignal::new(shared.clock.clone());
+    let deps = TokenManagerDeps {
+        publisher,
+        identity,
+        login,
+        connection_files: options.upstream.client.tls.files(),
+        refresh_signal: refresh_signal.clone(),
+        clock: shared.clock.clone(),
+        session_statuses: shared.session_statuses.clone(),
+        health: shared.health.register(format!("session/{}", options.name), true, "no token yet"),
+        metrics: shared.metrics.clone(),
+        fingerprint: fingerprint(options),
+    };
+    let manager = TokenManager::new(options.lifecycle.clone(), deps);
+    let lifecycle = manager.options_sender();
+    let (mut heir, mut inherited) = (None, None);
+    if let Some(before) = before.filter(|before| session.keeps_token_of(&before.options)) {
+        manager.publish_previous(before.handle.source.watch.peek());
+        let (sender, receiver) = oneshot::channel();
+        (heir, inherited) = (Some(sender), Some(receiver));
     }
+    let (end, ends) = oneshot::channel();
+    let handle = RunningSession { source: SessionHandle { watch, refresh_signal }, lifecycle, consumed, heir, end };
+    Ok((handle, Box::pin(run(manager, inherited, ends, claim.clone()))))
+}
 
-    pub(super) fn name(&self) -> &str {
-        &self.inputs.options.name
+/// Manages the token until it is stopped, then revokes it if configured; outputs have released it by then. Starts after
+/// the session that it replaces, which has the same state file, has released it.
+async fn run(
+    mut manager: TokenManager,
+    inherited: Option<oneshot::Receiver<SessionShutdown>>,
+    mut ends: oneshot::Receiver<SessionEnd>,
+    claim: Claim,
+) {
+    if let Some(inherited) = inherited
+        && let Ok(predecessor) = inherited.await
+    {
+        manager.adopt(predecessor);
     }
-
-    /// Manages the token until it is stopped, then revokes it if configured; outputs have released it by then. Starts after
-    /// the session that it replaces, which has the same state file, has ended.
-    pub(super) async fn run(mut self, control: SessionControl, follows: Option<Predecessor>) -> anyhow::Result<()> {
-        let ended = control.ended.clone().drop_guard();
-        if let Some(Predecessor { ended, token }) = follows {
-            ended.cancelled().await;
-            if let Some(token) = token
-                && let Ok(predecessor) = token.await
-            {
-                self.manager.adopt(predecessor);
-            }
-        }
-        let shutdown = self.manager.run(control.stop.clone()).await;
-        let unclaimed_token = match control.take_successor() {
-            None => Some(shutdown),
-            // The successor has ended already where this fails.
-            Some(successor) => successor.send(shutdown).err(),
-        };
-        drop(ended);
-        if let Some(shutdown) = unclaimed_token {
-            stopping::wait_for_all(control.take_draining()).await;
-            shutdown.revoke().await;
-        }
-        Ok(())
-    }
-
-    /// Takes over the token of the replaced session, if it may be kept.
-    fn follow(&mut self, before: &SessionInputs, source: &SessionHandle) {
-        self.inherits = self.inputs.keeps_token_of(before);
-        if self.inherits {
-            self.manager.publish_previous(source.watch.peek());
-        }
+    let shutdown = manager.run(claim.stop).await;
+    let SessionEnd { heir, listeners } = ends.try_recv().unwrap_or_default();
+    let unclaimed_token = match heir {
+        None => Some(shutdown),
+        // The heir has ended already where this fails.
+        Some(heir) => heir.send(shutdown).err(),
+    };
+    claim.released.cancel();
+    if let Some(shutdown) = unclaimed_token {
+        reconciler::wait_for_all(listeners).await;
+        shutdown.revoke().await;
     }
 }

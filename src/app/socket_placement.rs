@@ -25,12 +25,14 @@ pub(super) fn discard_replaced(plan: &ReloadPlan) {
 /// Lists the new sockets, each with its listener and configured address.
 fn sockets(plan: &ReloadPlan) -> impl Iterator<Item = (String, &Endpoint, &Listener)> {
     #[cfg(feature = "gateway")]
-    let gateway = plan.gateway.sockets().map(|(endpoint, socket)| ("the gateway".to_owned(), endpoint, socket));
+    let gateway = plan.gateway.built.iter().flat_map(|gateway| {
+        let sockets = gateway.options.endpoints.iter().zip(&gateway.handle.sockets);
+        sockets.map(|(endpoint, socket)| ("the gateway".to_owned(), endpoint, socket))
+    });
     #[cfg(not(feature = "gateway"))]
     let gateway = std::iter::empty();
-    let listeners = plan
-        .listeners
-        .iter()
-        .map(|listener| (format!("listener {}", listener.name()), &listener.options.endpoint, &listener.socket));
+    let listeners = plan.listeners.built.iter().map(|listener| {
+        (format!("listener {}", listener.claim.name), &listener.options.endpoint, &listener.handle.socket)
+    });
     gateway.chain(listeners)
 }
