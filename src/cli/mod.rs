@@ -54,7 +54,6 @@ pub(crate) use exit::Exit;
 
 use keyward_app::{error_codes, journal};
 use keyward_config::{self as config, Environment, LogFormat};
-use keyward_machine::command::SpawnerDescriptors;
 use keyward_telemetry::error_code::ErrorCode;
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
@@ -198,7 +197,7 @@ pub fn main() -> ExitCode {
         return gateway::respond_to_helper(&arguments).into();
     }
     if let Some(descriptors) = keyward_machine::command::parse_spawner_invocation(std::env::args_os()) {
-        return run_spawner(descriptors).into();
+        return run::run_spawner(descriptors).into();
     }
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
         return credential::respond(by, &arguments).into();
@@ -240,13 +239,6 @@ pub fn main() -> ExitCode {
         Exit::Failed
     });
     finish_output(exit).into()
-}
-
-/// Runs as the spawner of the agent that started this process, until that agent ends.
-fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
-    let Err(error) = keyward_machine::command::run_spawner(descriptors);
-    print_error(&format!("the spawner cannot serve the agent: {error}"));
-    Exit::Failed
 }
 
 fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {

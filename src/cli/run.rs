@@ -1,5 +1,7 @@
 //! `keyward run`: the agent, until it is told to stop.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,7 +11,8 @@ use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
 use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
 use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
 use keyward_http::server::ActivatedSockets;
-use keyward_machine::command::{SpawnerConnection, SpawnerProcess, reap_orphans};
+use keyward_machine::command::{self, SpawnerConnection, SpawnerDescriptors, SpawnerProcess, reap_orphans};
+use keyward_telemetry::error_code::ErrorCode;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -50,7 +53,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         }
     };
     // Before the first other thread: the sandbox holds for this thread and those that it starts.
-    let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan)?;
+    let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan, &run.files.config)?;
     let (spawner, connection) = spawner.unzip();
     let (logging, log) = start_log(choice, &config.log)?;
     log_warnings(&warnings);
@@ -173,17 +176,37 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
 /// The spawner with the ways to ask it, the sandbox, and what it allows.
 pub(super) type EnteredSandbox = (Option<(SpawnerProcess, SpawnerConnection)>, SandboxReport, AllowedAccess);
 
-/// Starts the spawner if the configuration needs it, and then gives up all rights that the configuration does not need.
-pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
+/// Starts the spawner if the configuration of these files needs it, and then gives up all rights that it does not need.
+pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan, files: &[PathBuf]) -> anyhow::Result<EnteredSandbox> {
     let mode = config.agent.sandbox;
     let has_spawner = mode != SandboxMode::Off && plan.needs_spawner();
-    let spawner = has_spawner.then(|| SpawnerProcess::start(plan.spawner_commands(mode))).transpose();
+    let spawner = has_spawner.then(|| SpawnerProcess::start(&plan.commands, files)).transpose();
     let spawner = spawner.context("cannot start the spawner")?;
     if mode != SandboxMode::Off {
         keyward_http::peer::check_tcp_owners();
     }
     let (allowed, report) = sandbox::apply(plan, mode, has_spawner)?;
     Ok((spawner, report, allowed))
+}
+
+/// Runs as the spawner of the agent that started this process, until that agent ends.
+pub(super) fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
+    let Err(error) = command::run_spawner(descriptors, read_commands);
+    print_error(&format!("the spawner cannot serve the agent: {error}"));
+    Exit::Failed
+}
+
+/// Reads the command lines of the configuration's programs, which hold no reference: the spawner has none of the agent's variables.
+/// None are in a configuration with errors, or in one that others can write.
+fn read_commands(files: &[PathBuf]) -> BTreeSet<Vec<String>> {
+    let environment = Environment::current();
+    let outcome = config::load(files, &environment, Purpose::Check);
+    let is_unsafe = |note: &Diagnostic| note.code == ErrorCode::UnsafePermissions && note.key.is_empty();
+    if outcome.notes.iter().any(is_unsafe) {
+        BTreeSet::new()
+    } else {
+        SandboxPlan::new(&outcome, files, &environment).commands
+    }
 }
 
 /// A configuration that was read to run.

@@ -39,7 +39,6 @@ pub fn apply(
         report.missing.push("the process has other threads, which keep their rights".to_owned());
     }
     allowed.spawner = has_spawner;
-    allowed.commands = plan.spawner_commands(mode).cloned();
     // Landlock refuses a thread without it, unless that has CAP_SYS_ADMIN (landlock_restrict_self(2)).
     match rustix::thread::set_no_new_privs(true) {
         Ok(()) => report.parts.extend([Part::NoNewPrivileges]),

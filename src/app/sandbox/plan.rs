@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use keyward_config::SandboxMode;
 use rustix::thread::CapabilitySet;
 
 /// Accesses that a configuration needs of the system.
@@ -20,7 +19,7 @@ pub struct SandboxPlan {
     /// TCP ports that are connected to; `None` is any.
     pub(crate) connect: Option<BTreeSet<u16>>,
     /// Command lines of programs that are started.
-    pub(crate) commands: BTreeSet<Vec<String>>,
+    pub commands: BTreeSet<Vec<String>>,
     /// Capabilities that are kept if the process has them.
     pub(crate) capabilities: CapabilitySet,
     /// True if the executables of callers are opened, which Landlock denies (`ptrace_may_access`): the spawner does it.
@@ -51,12 +50,6 @@ impl SandboxPlan {
         !self.commands.is_empty() || self.executables
     }
 
-    /// Returns the command lines that the spawner is limited to: all that the configuration has, where the sandbox is enforced.
-    /// `None` does not limit it.
-    pub fn spawner_commands(&self, mode: SandboxMode) -> Option<&BTreeSet<Vec<String>>> {
-        (mode == SandboxMode::Enforce).then_some(&self.commands)
-    }
-
     /// Formats a path for operators.
     pub(super) fn show(&self, path: &Path) -> String {
         let is_hidden = self.hidden.iter().any(|hidden| hidden.starts_with(path));
@@ -77,8 +70,6 @@ pub struct AllowedAccess {
     pub(crate) capabilities: Option<CapabilitySet>,
     /// True if programs can be started, and executables of callers opened, with the rights that the process began with.
     pub(crate) spawner: bool,
-    /// Command lines that the spawner runs.
-    pub(crate) commands: Option<BTreeSet<Vec<String>>>,
 }
 
 /// Files and folders that a sandbox allows, without symlinks.
@@ -126,10 +117,9 @@ impl AllowedAccess {
             }
             (None, _) => {}
         }
-        let is_denied = |command: &&Vec<String>| {
-            !self.spawner || self.commands.as_ref().is_some_and(|allowed| !allowed.contains(*command))
-        };
-        missing.extend(plan.commands.iter().filter(is_denied).map(|command| self.describe_run(command)));
+        // Arguments are not shown: they may hold a secret.
+        let programs = plan.commands.iter().filter(|_| !self.spawner).filter_map(|command| command.first());
+        missing.extend(programs.map(|program| format!("runs {program}")));
         if let Some(capabilities) = self.capabilities {
             let denied = plan.capabilities.difference(capabilities);
             missing.extend(capability_names(denied).map(|name| format!("uses {name}")));
@@ -138,16 +128,6 @@ impl AllowedAccess {
             missing.push("opens the executables of callers".to_owned());
         }
         missing
-    }
-}
-
-impl AllowedAccess {
-    /// Arguments are not shown: they may come from a reference.
-    fn describe_run(&self, command: &[String]) -> String {
-        let program = command.first().map_or("", String::as_str);
-        let mut allowed = self.commands.iter().flatten();
-        let has_program = allowed.any(|allowed| allowed.first().is_some_and(|allowed| allowed == program));
-        if has_program { format!("runs {program} with other arguments") } else { format!("runs {program}") }
     }
 }
 

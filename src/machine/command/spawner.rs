@@ -12,7 +12,9 @@ use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -23,7 +25,7 @@ use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::executable_opener::{ExecutableOpener, serve_executables};
-use super::spawner_messages::{ChildId, Limit, Reply, Request, SystemError, encode, receive, write_frames};
+use super::spawner_messages::{ChildId, Reply, Request, SystemError, encode, receive, write_frames};
 use super::{ChildProcess, CommandSpec, EnvVars};
 use crate::secret_string::SecretString;
 
@@ -41,8 +43,9 @@ pub struct SpawnerConnection {
 }
 
 impl SpawnerProcess {
-    /// Starts the spawner, which runs only these command lines; `None` for any. Returns it with the ways to ask it.
-    pub fn start(commands: Option<&BTreeSet<Vec<String>>>) -> io::Result<(Self, SpawnerConnection)> {
+    /// Starts the spawner, which runs only these command lines, and those that the configuration's files have later. Returns it with
+    /// the ways to ask it.
+    pub fn start(commands: &BTreeSet<Vec<String>>, files: &[PathBuf]) -> io::Result<(Self, SpawnerConnection)> {
         use rustix::io::{FdFlags, fcntl_setfd};
         let (stream, spawner_stream) = StdUnixStream::pair()?;
         let (executables, spawner_socket) = ExecutableOpener::through_spawner()?;
@@ -57,7 +60,7 @@ impl SpawnerProcess {
             .process_group(0)
             .spawn()?;
         // First, and while nothing from outside has reached this process.
-        (&stream).write_all(&encode(&Limit(commands.cloned()))?)?;
+        (&stream).write_all(&encode(&(commands, files))?)?;
         stream.set_nonblocking(true)?;
         Ok((Self(child), SpawnerConnection { stream, executables }))
     }
@@ -95,10 +98,16 @@ pub fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsString>) -
     (descriptors.stream != descriptors.executables && arguments.next().is_none()).then_some(descriptors)
 }
 
+/// Reads the command lines that the files of a configuration have now.
+pub(super) type ReadCommands = fn(&[PathBuf]) -> BTreeSet<Vec<String>>;
+
 /// Runs the spawner until the agent closes the stream. Never returns to the caller's stack: the programs get SIGTERM from the
 /// kernel, as when the agent itself ends, and not the SIGKILL of a dropped child process.
 #[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
-pub fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::Infallible> {
+pub fn run_spawner(
+    descriptors: SpawnerDescriptors,
+    read_commands: ReadCommands,
+) -> io::Result<std::convert::Infallible> {
     // execve(2) has made the process dumpable again.
     crate::os::forbid_core_dumps()?;
     let stream = StdUnixStream::from(crate::os::take_passed_socket(descriptors.stream)?);
@@ -119,13 +128,33 @@ pub fn run_spawner(descriptors: SpawnerDescriptors) -> io::Result<std::convert::
             SignalKind::user_defined2(),
         ];
         let _ignored: Vec<_> = ignored.into_iter().map(signal).collect::<io::Result<_>>()?;
-        serve(UnixStream::from_std(stream)?, &mut tasks).await
+        serve(UnixStream::from_std(stream)?, read_commands, &mut tasks).await
     });
     std::process::exit(i32::from(ended.is_err()))
 }
 
-/// Error of a command line that the spawner was not given when it was started.
-const NOT_LISTED: &str = "the sandbox is enforced, and this command line is not of the configuration that keyward was started with; restart keyward";
+/// Error of a command line that the configuration does not have.
+const NOT_LISTED: &str = "no file of the configuration has this command";
+
+/// Command lines that may run.
+#[derive(Debug)]
+struct AllowedCommands {
+    /// Those of the configuration that the agent was started with.
+    first: BTreeSet<Vec<String>>,
+    /// Files of the configuration, which may have changed. The agent cannot write them.
+    files: Vec<PathBuf>,
+    read: ReadCommands,
+}
+
+impl AllowedCommands {
+    async fn contains(self: Arc<Self>, command: Vec<String>) -> bool {
+        if self.first.contains(&command) {
+            return true;
+        }
+        let reading = tokio::task::spawn_blocking(move || (self.read)(&self.files).contains(&command));
+        reading.await.unwrap_or(false)
+    }
+}
 
 /// Order to a child process.
 enum Order {
@@ -134,18 +163,15 @@ enum Order {
 }
 
 /// Serves requests until the stream ends. The caller keeps the tasks, each of which has a child.
-async fn serve(stream: UnixStream, tasks: &mut JoinSet<()>) -> io::Result<()> {
+async fn serve(stream: UnixStream, read: ReadCommands, tasks: &mut JoinSet<()>) -> io::Result<()> {
     let (mut requests, replies) = stream.into_split();
-    let Some(limit) = receive::<Limit>(&mut requests).await? else { return Ok(()) };
+    let Some((first, files)) = receive(&mut requests).await? else { return Ok(()) };
+    let allowed = Arc::new(AllowedCommands { first, files, read });
     let (sender, frames) = mpsc::unbounded_channel();
     tasks.spawn(write_frames(replies, frames));
     let mut children: HashMap<ChildId, mpsc::UnboundedSender<Order>> = HashMap::new();
     while let Some(request) = receive::<Request>(&mut requests).await? {
         match request {
-            Request::Start { id, command, .. } if !limit.allows(&command) => {
-                let error = io::Error::other(NOT_LISTED);
-                reply(&sender, &Reply::Failed { id, error: (&error).into() });
-            }
             Request::Start { id, command, variables, input } => {
                 children.retain(|_, orders| !orders.is_closed());
                 while tasks.try_join_next().is_some() {}
@@ -155,8 +181,11 @@ async fn serve(stream: UnixStream, tasks: &mut JoinSet<()>) -> io::Result<()> {
                 let (orders, received) = mpsc::unbounded_channel();
                 children.insert(id, orders);
                 let sender = sender.clone();
+                let allowed = allowed.clone().contains(spec.command.clone());
                 tasks.spawn(async move {
-                    match spec.start(input, None).await {
+                    let started =
+                        if allowed.await { spec.start(input, None).await } else { Err(io::Error::other(NOT_LISTED)) };
+                    match started {
                         Ok(child) => {
                             reply(&sender, &Reply::Started { id, pid: child.id().unwrap_or_default() });
                             supervise(id, child, received, &sender).await;
@@ -209,7 +238,12 @@ fn reply(sender: &mpsc::UnboundedSender<Zeroizing<Vec<u8>>>, reply: &Reply) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
+    use crate::command::spawner_messages::Variables;
 
     #[test]
     fn only_the_spawners_name_with_two_descriptors_is_its_command_line() {
@@ -225,5 +259,36 @@ mod tests {
         check("keyward-spawner", None);
         check("keyward-spawner x 6", None);
         check("keyward 5 6", None);
+    }
+
+    #[tokio::test]
+    async fn only_command_lines_of_the_configuration_are_started() {
+        let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let (agent, spawner) = UnixStream::pair().unwrap();
+        let read: ReadCommands = |files| files.iter().map(|file| vec![file.display().to_string()]).collect();
+        let serving = tokio::spawn(async move { serve(spawner, read, &mut JoinSet::new()).await });
+        let (mut replies, mut requests) = agent.into_split();
+        let mut send = async |frame: Zeroizing<Vec<u8>>| requests.write_all(&frame).await.unwrap();
+        let first = BTreeSet::from([command(&["/bin/true", "-x"])]);
+        send(encode(&(first, [PathBuf::from("/bin/false")])).unwrap()).await;
+        let start = |id, words: &[&str]| {
+            let variables = Variables(BTreeMap::new());
+            encode(&Request::Start { id, command: command(words), variables, input: false }).unwrap()
+        };
+        for words in [&["/bin/true"][..], &["/bin/true", "-y"], &["/bin/true", "-x", "-y"], &["/bin/sh", "-x"]] {
+            send(start(1, words)).await;
+            let reply = receive::<Reply>(&mut replies).await.unwrap().unwrap();
+            let Reply::Failed { id: 1, error } = reply else { panic!("{words:?}: {reply:?}") };
+            assert_eq!(io::Error::from(error).to_string(), NOT_LISTED);
+        }
+        for words in [&["/bin/true", "-x"][..], &["/bin/false"]] {
+            send(start(2, words)).await;
+            let reply = receive::<Reply>(&mut replies).await.unwrap().unwrap();
+            assert!(matches!(reply, Reply::Started { id: 2, .. }), "{words:?}: {reply:?}");
+            let reply = receive::<Reply>(&mut replies).await.unwrap().unwrap();
+            assert!(matches!(reply, Reply::Ended { id: 2, .. }), "{words:?}: {reply:?}");
+        }
+        drop((requests, replies));
+        serving.await.unwrap().unwrap();
     }
 }

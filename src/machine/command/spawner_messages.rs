@@ -1,6 +1,7 @@
-//! Messages between the agent and its spawner: frames of a length (four bytes, little-endian) and JSON.
+//! Messages between the agent and its spawner: frames of a length (four bytes, little-endian) and JSON. The first one of the agent
+//! has the command lines that the spawner may run, and the configuration's files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use serde::de::DeserializeOwned;
@@ -12,16 +13,6 @@ use crate::secret::SecretWriter;
 
 /// Number that the agent gives to a child process.
 pub(super) type ChildId = u64;
-
-/// First message of the agent: the command lines that the spawner may run; `None` for any.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Limit(pub(super) Option<BTreeSet<Vec<String>>>);
-
-impl Limit {
-    pub(super) fn allows(&self, command: &Vec<String>) -> bool {
-        self.0.as_ref().is_none_or(|commands| commands.contains(command))
-    }
-}
 
 /// Request of the agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -144,17 +135,6 @@ mod tests {
         check(&frame[..frame.len() - 1], io::ErrorKind::UnexpectedEof).await;
         check(&[1, 0, 0, 0, b'x'], io::ErrorKind::InvalidData).await;
         check(&[255, 255, 255, 255], io::ErrorKind::InvalidData).await;
-    }
-
-    #[test]
-    fn a_limit_allows_the_same_command_line_alone() {
-        let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let limit = Limit(Some([command(&["/bin/app", "-x"])].into()));
-        assert!(limit.allows(&command(&["/bin/app", "-x"])));
-        for other in [&["/bin/app"][..], &["/bin/app", "-y"], &["/bin/app", "-x", "-y"], &["/bin/sh", "-x"]] {
-            assert!(!limit.allows(&command(other)), "{other:?}");
-        }
-        assert!(Limit(None).allows(&command(&["/bin/sh"])));
     }
 
     #[test]

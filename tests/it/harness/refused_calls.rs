@@ -33,6 +33,9 @@ pub(crate) fn without(refused: &[(u32, i64, u32, u32)]) -> String {
     format!("exec perl -e '{}' '{}' \"$0\" \"$@\"", FILTER.replace('\'', "'\\''"), refused.join(";"))
 }
 
+/// `landlock_create_ruleset` on every architecture.
+pub(crate) const CREATE_RULESET: u32 = 444;
+
 /// Error numbers of Linux.
 pub(crate) const ENOSYS: u32 = 38;
 pub(crate) const ENOMEM: u32 = 12;

@@ -16,7 +16,6 @@ fn allowed() -> AllowedAccess {
         connect: Some([443].into()),
         capabilities: Some(CapabilitySet::CHOWN),
         spawner: false,
-        commands: None,
     }
 }
 
@@ -61,25 +60,6 @@ fn what_a_new_configuration_needs_beyond_the_sandbox_is_listed() {
 
 fn command(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-#[test]
-fn a_spawner_with_a_list_lacks_other_programs_and_other_arguments_and_only_an_enforced_sandbox_gives_it_one() {
-    let listed = [command(&["/bin/app", "-x"])];
-    let plan = SandboxPlan { commands: listed.clone().into(), ..SandboxPlan::default() };
-    let sandbox = |mode| AllowedAccess {
-        spawner: true,
-        commands: plan.spawner_commands(mode).cloned(),
-        ..AllowedAccess::default()
-    };
-    let check = |mode, words: &[&str], expected: &str| {
-        let plan = SandboxPlan { commands: [command(words)].into(), ..SandboxPlan::default() };
-        assert_eq!(sandbox(mode).missing(&plan, Path::to_owned).join(", "), expected, "{words:?}");
-    };
-    check(SandboxMode::Enforce, &["/bin/app", "-x"], "");
-    check(SandboxMode::Enforce, &["/bin/app", "secret"], "runs /bin/app with other arguments");
-    check(SandboxMode::Enforce, &["/bin/sh", "-x"], "runs /bin/sh");
-    check(SandboxMode::BestEffort, &["/bin/sh", "-x"], "");
 }
 
 #[test]
