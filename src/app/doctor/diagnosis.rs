@@ -15,10 +15,9 @@ use super::listeners::ListenerChecker;
 use super::rights::UserIdentity;
 use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
 use super::unit_checks::ServiceUnit;
-use super::unit_environment::unit_environment;
+use super::unit_environment::{created_folders, unit_environment};
 use super::unit_files::{self, UnitFiles};
 use super::unit_parser::Unit;
-use super::unit_paths::PathRules;
 use super::unit_sandbox::Sandbox;
 use super::{credentials, file_owners, needs};
 use crate::certificate_files;
@@ -120,10 +119,9 @@ fn service(files: &UnitFiles) -> Option<ServiceUnit> {
         return None;
     }
     let unit = Unit::parse("Service", files.texts());
-    let resolve = |path: &std::path::Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let rules = PathRules::new(&unit, |text| files.expand(text), resolve);
+    let created = created_folders(&unit, files);
     let sandbox = Sandbox::new(&unit);
-    Some(ServiceUnit { name: files.name.clone(), unit, rules, sandbox })
+    Some(ServiceUnit { name: files.name.clone(), unit, created, sandbox })
 }
 
 /// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
@@ -166,7 +164,7 @@ fn check_configuration(
     let is_created = |diagnostic: &Diagnostic| {
         let path = outcome.paths.iter().find(|path| path.key == diagnostic.key);
         diagnostic.code == ErrorCode::MissingOnHost
-            && path.zip(service).is_some_and(|(path, service)| service.rules.is_created(&path.path))
+            && path.zip(service).is_some_and(|(path, service)| service.creates(&path.path))
     };
     // The unit's check knows the groups that the unit adds.
     let is_of_unit = |diagnostic: &Diagnostic| diagnostic.code == ErrorCode::SandboxCapability && service.is_some();
@@ -199,8 +197,8 @@ struct HostFacts<'a> {
 
 impl HostFacts<'_> {
     fn file_checker(&self) -> FileChecker<'_> {
-        let unit = &self.unit_files.name;
-        FileChecker { identity: self.identity, rules: self.service.map(|service| &service.rules), unit }
+        let created = self.service.map(|service| service.created.as_slice()).unwrap_or_default();
+        FileChecker { identity: self.identity, created }
     }
 
     fn check_files(&self, outcome: &LoadOutcome, config: Option<&Config>) -> Vec<CheckResult> {
@@ -254,6 +252,9 @@ impl HostFacts<'_> {
             settings,
             format!("{name} in {}, user {}", format_count(count as u64, "file"), self.identity.name),
         );
+        if let Some(problem) = service.landlock_problem() {
+            steps.record("landlock", Err(problem));
+        }
         let Some(config) = config else { return steps.into_results() };
         let checker = self.file_checker();
         let rules = unit_files::polkit_rules();

@@ -1,28 +1,24 @@
-//! Checks of files and folders: rights of the agent's user, sandbox, free space, kind of file.
+//! Checks of files and folders: rights of the agent's user, free space, kind of file.
 
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use keyward_config::systemd::is_system_folder;
 use keyward_config::{NamedPath, PathUse};
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
 
 use super::file_owners;
-use super::remedies::{DeniedPath, edit_unit, name_own_folder};
+use super::remedies::DeniedPath;
 use super::rights::{AccessVerdict, FileOperation, UserIdentity};
-use super::unit_paths::{PathAccess, PathRule, PathRules};
 use crate::check_result::Problem;
 
-/// User and sandbox that paths are checked for.
+/// User that paths are checked for.
 #[derive(Debug)]
 pub(crate) struct FileChecker<'a> {
     /// The agent's user.
     pub identity: &'a UserIdentity,
-    /// Paths of the unit's sandbox; `None` without a unit.
-    pub rules: Option<&'a PathRules>,
-    /// Name of the unit, for advice.
-    pub unit: &'a str,
+    /// Folders that the service manager makes for that user.
+    pub created: &'a [PathBuf],
 }
 
 impl FileChecker<'_> {
@@ -35,8 +31,8 @@ impl FileChecker<'_> {
             PathUse::WriteFolder | PathUse::CreateFolder => (named_path.path.clone(), FileOperation::WriteDirectory),
         };
         let key = &named_path.key;
-        let mut problems: Vec<Problem> = self.sandbox_problem(key, &path, operation).into_iter().collect();
-        if !self.rules.is_some_and(|rules| rules.is_own_folder(&path)) {
+        let mut problems = Vec::new();
+        if !self.created.contains(&path) {
             problems.extend(self.rights_problem(key, &path, operation));
         }
         if named_path.usage == PathUse::Replace {
@@ -46,62 +42,6 @@ impl FileChecker<'_> {
             problems.extend(space_problem(key, &path));
         }
         problems
-    }
-
-    fn sandbox_problem(&self, key: &str, path: &Path, operation: FileOperation) -> Option<Problem> {
-        let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let rule = self.rules?.rule(&canonical)?;
-        let path_text = path.display();
-        let setting = &rule.setting;
-        let unit = self.unit;
-        match (rule.access, operation) {
-            (PathAccess::Open, _)
-            | (PathAccess::ReadOnly, FileOperation::Read | FileOperation::List | FileOperation::Execute) => None,
-            (PathAccess::ReadOnly, FileOperation::WriteDirectory) => {
-                let message = format!("{key}: {setting} of {unit} makes {path_text} read-only");
-                let fix = if is_system_folder(path) {
-                    name_own_folder(key)
-                } else {
-                    edit_unit(unit, &[format!("ReadWritePaths={path_text}")])
-                };
-                Some(Problem::new(ErrorCode::SandboxReadOnly, message).with_remedy(fix))
-            }
-            (PathAccess::Private, FileOperation::WriteDirectory) => {
-                let message =
-                    format!("{key}: {setting} of {unit} gives the agent a {path_text} that no other process sees");
-                Some(Problem::new(ErrorCode::SandboxHidden, message).with_remedy(name_own_folder(key)))
-            }
-            (PathAccess::Private | PathAccess::Hidden | PathAccess::Inaccessible, _) => {
-                let message = format!("{key}: {setting} of {unit} hides {path_text} from the agent");
-                Some(
-                    Problem::new(ErrorCode::SandboxHidden, message)
-                        .with_remedy(self.advise_visibility(key, path, operation, rule)),
-                )
-            }
-        }
-    }
-
-    /// Advises settings that make a hidden path visible to the agent.
-    fn advise_visibility(&self, key: &str, path: &Path, operation: FileOperation, rule: &PathRule) -> String {
-        let is_written = operation == FileOperation::WriteDirectory;
-        if is_written && is_system_folder(path) {
-            return name_own_folder(key);
-        }
-        let bind = format!("{}={}", if is_written { "BindPaths" } else { "BindReadOnlyPaths" }, path.display());
-        match (rule.access, rule.setting.as_str()) {
-            // An empty tmpfs in place of the home folders, in which a folder can be bound.
-            (PathAccess::Inaccessible, "ProtectHome=yes") => {
-                edit_unit(self.unit, &["ProtectHome=tmpfs".to_owned(), bind])
-            }
-            (PathAccess::Inaccessible, _) => {
-                let hidden = rule.path.display();
-                format!(
-                    "remove {hidden} from InaccessiblePaths= in the unit's file: systemctl edit --full {}",
-                    self.unit
-                )
-            }
-            _ => edit_unit(self.unit, &[bind]),
-        }
     }
 
     /// Computes the rights on a path. For a missing path, the deepest existing folder decides.

@@ -5,7 +5,6 @@
 
 // 0: strings and numbers -> what they allow
 pub(crate) mod unit_parser;
-mod unit_paths;
 mod unit_sandbox;
 mod rights;
 mod remedies;

@@ -1,7 +1,7 @@
 //! Checks the service's unit against what the configuration runs, hands over and connects to.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keyward_config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
 use keyward_http::server::Endpoint;
@@ -16,9 +16,9 @@ use super::remedies::edit_unit;
 use super::rights::{FileOperation, UserIdentity};
 use super::unit_files::UnitFiles;
 use super::unit_parser::Unit;
-use super::unit_paths::PathRules;
 use super::unit_sandbox::Sandbox;
 use crate::check_result::Problem;
+use crate::sandbox;
 
 /// A unit with what was read from it.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ pub(crate) struct ServiceUnit {
     pub name: String,
     /// Settings of its `[Service]`.
     pub unit: Unit,
-    /// Its paths.
-    pub rules: PathRules,
-    /// Its other limits.
+    /// Folders that the service manager makes for the service's user.
+    pub created: Vec<PathBuf>,
+    /// Its limits.
     pub sandbox: Sandbox,
 }
 
@@ -38,9 +38,14 @@ impl ServiceUnit {
         edit_unit(&self.name, &[setting.into()])
     }
 
-    /// Returns paths, users and groups that the unit names and that do not exist, and a configuration other than the
+    /// Returns true if the service manager makes this path, or a folder above it, when the service starts.
+    pub(crate) fn creates(&self, path: &Path) -> bool {
+        self.created.iter().any(|created| path.starts_with(created))
+    }
+
+    /// Returns users and groups that the unit names and that do not exist, and a configuration other than the
     /// checked one.
-    pub(crate) fn settings_problems(&self, files: &UnitFiles, configs: &[std::path::PathBuf]) -> Vec<Problem> {
+    pub(crate) fn settings_problems(&self, files: &UnitFiles, configs: &[PathBuf]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let is_dynamic = self.unit.flag("DynamicUser");
         for (key, kind) in [("User", "user"), ("Group", "group"), ("SupplementaryGroups", "group")] {
@@ -57,20 +62,28 @@ impl ServiceUnit {
                 }
             }
         }
-        for (setting, path) in self.rules.required() {
-            if matches!(path.try_exists(), Ok(false)) && !self.rules.is_created(path) {
-                let message = format!("{setting} of {} does not exist, so that the unit does not start", self.name);
-                let create = create_advice(setting, path);
-                let fix = format!("{create}, or write - before the path");
-                problems.push(Problem::new(ErrorCode::UnitSettings, message).with_remedy(fix));
-            }
-        }
         problems.extend(self.config_problem(files, configs));
         problems
     }
 
+    /// Returns the drop-in that a kernel without Landlock needs: neither the agent nor the unit limits files and programs there.
+    pub(crate) fn landlock_problem(&self) -> Option<Problem> {
+        if sandbox::has_landlock() || self.unit.last("ProtectSystem") == Some("strict") {
+            return None;
+        }
+        let message = "this machine has no Landlock (Linux 5.13, in the list of lsm=), so that nothing keeps the agent from files and \
+                       programs beyond its configuration";
+        let name = "40-without-landlock.conf";
+        let fix = format!(
+            "install -D -m 644 /usr/share/doc/keyward/examples/systemd/{name} /etc/systemd/system/{}.d/{name}, add the \
+             configuration's folders and programs to it, then systemctl daemon-reload and systemctl restart {}",
+            self.name, self.name
+        );
+        Some(Problem::new(ErrorCode::LandlockMissing, message).warning().with_remedy(fix))
+    }
+
     /// The unit may start the agent, or check a reload, with another configuration.
-    fn config_problem(&self, files: &UnitFiles, configs: &[std::path::PathBuf]) -> Option<Problem> {
+    fn config_problem(&self, files: &UnitFiles, configs: &[PathBuf]) -> Option<Problem> {
         let named_configs = |line: &str| named_configs(&files.expand(line));
         let canonicalize = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let is_other =
@@ -138,12 +151,6 @@ impl ServiceUnit {
         // The configuration reports a program that is not there.
         let path = find_program(program)?;
         let program_path = path.canonicalize().unwrap_or(path);
-        if !self.rules.may_execute(&program_path) {
-            let message =
-                format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, program_path.display());
-            let fix = self.edit(format!("ExecPaths={}", program_path.display()));
-            return Some(Problem::new(ErrorCode::SandboxProgram, message).with_remedy(fix));
-        }
         checker.rights_problem(by, &program_path, FileOperation::Execute)
     }
 
@@ -222,37 +229,10 @@ fn capability_settings(capability: &str) -> Vec<String> {
     ["CapabilityBoundingSet", "AmbientCapabilities"].map(|key| format!("{key}={capability}")).to_vec()
 }
 
-/// Returns how to create the path of a setting, such as `ReadWritePaths=/srv`. A folder in the place of a program would keep the
-/// program from being installed there.
-fn create_advice(setting: &str, path: &Path) -> String {
-    let path_text = path.display();
-    match setting.split_once('=').map(|(key, _)| key) {
-        Some("ExecPaths" | "NoExecPaths") => format!("install the program {path_text}"),
-        Some("ReadWritePaths") => format!("install -d {path_text}"),
-        _ => format!("create {path_text}"),
-    }
-}
-
 /// Returns the configurations that a command line of a unit names by `--config` or `-c`.
 fn named_configs(line: &str) -> Vec<String> {
     let words = split_unit_words(line);
     let separate = words.windows(2).filter(|pair| pair[0] == "--config" || pair[0] == "-c").map(|pair| pair[1].clone());
     let joined = words.iter().filter_map(|word| word.strip_prefix("--config=").map(str::to_owned));
     separate.chain(joined).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_path_is_created_as_what_its_setting_is_about() {
-        for (setting, expected) in [
-            ("ExecPaths=/usr/bin/keyward", "install the program /usr/bin/keyward"),
-            ("ReadWritePaths=/usr/bin/keyward", "install -d /usr/bin/keyward"),
-            ("BindReadOnlyPaths=/usr/bin/keyward", "create /usr/bin/keyward"),
-        ] {
-            assert_eq!(create_advice(setting, Path::new("/usr/bin/keyward")), expected);
-        }
-    }
 }

@@ -1,6 +1,6 @@
-//! Variables that systemd and a unit give to the service's process.
+//! Folders and variables that systemd and a unit give to the service's process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keyward_config::Environment;
 use keyward_config::systemd::split_unit_words;
@@ -18,6 +18,21 @@ const FOLDERS: [(&str, &str, &str); 5] = [
     ("ConfigurationDirectory", "CONFIGURATION_DIRECTORY", "/etc"),
 ];
 
+/// Returns the folders that the service manager makes when the service starts, with the service's user as their owner.
+pub(super) fn created_folders(unit: &Unit, files: &UnitFiles) -> Vec<PathBuf> {
+    let owned = FOLDERS.iter().filter(|(key, ..)| *key != "ConfigurationDirectory");
+    owned.flat_map(|(key, _, base)| unit_folders(unit, files, key, base)).collect()
+}
+
+/// Returns the folders of one setting.
+fn unit_folders(unit: &Unit, files: &UnitFiles, key: &str, base: &str) -> Vec<PathBuf> {
+    let folder = |word: &String| {
+        let name = files.expand(word.split(':').next().unwrap_or_default());
+        Path::new(base).join(name.trim_start_matches('/'))
+    };
+    unit.words(key).iter().map(folder).collect()
+}
+
 /// Returns the variables of the service: those of its unit before those of this process.
 pub(super) fn unit_environment(environment: &Environment, unit: Option<&Unit>, files: &UnitFiles) -> Environment {
     let mut environment = environment.clone();
@@ -25,11 +40,8 @@ pub(super) fn unit_environment(environment: &Environment, unit: Option<&Unit>, f
     let credentials = credentials::folder_of(&files.name);
     environment.variables.entry("CREDENTIALS_DIRECTORY".to_owned()).or_insert(credentials);
     for (key, variable, base) in FOLDERS {
-        let folder = |word: &String| {
-            let name = files.expand(word.split(':').next().unwrap_or_default());
-            Path::new(base).join(name.trim_start_matches('/')).display().to_string()
-        };
-        let folders: Vec<String> = unit.words(key).iter().map(folder).collect();
+        let folders = unit_folders(unit, files, key, base);
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         if !folders.is_empty() {
             environment.variables.insert(variable.to_owned(), folders.join(":"));
         }
@@ -79,6 +91,8 @@ mod tests {
         let variables: Vec<(&str, &str)> =
             found.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!((variables.as_slice(), found.user), (expected.as_slice(), 7));
+        let created = ["/run/keyward-web", "/run/keyward-web/more", "/var/lib/keyward-web", "/var/log/a"];
+        assert_eq!(created_folders(&unit, &files), created.map(PathBuf::from));
         assert_eq!(unit_environment(&environment, None, &files).variables, environment.variables);
     }
 }

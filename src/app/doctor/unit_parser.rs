@@ -58,7 +58,7 @@ impl Unit {
 }
 
 /// True for the words that systemd reads as a true boolean.
-pub(crate) fn is_true(value: &str) -> bool {
+fn is_true(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "1" | "yes" | "y" | "true" | "t" | "on")
 }
 

@@ -147,6 +147,14 @@ fn is_own_and_missing(path: &Path) -> bool {
     OWN_FOLDERS.iter().any(|own| path == Path::new(own)) && !path.exists()
 }
 
+/// Returns true if the kernel has Landlock, and this program can use it.
+pub(crate) fn has_landlock() -> bool {
+    #[cfg(feature = "sandbox")]
+    return landlock_rules::is_supported();
+    #[cfg(not(feature = "sandbox"))]
+    return false;
+}
+
 #[cfg(not(feature = "sandbox"))]
 fn restrict(_: &SandboxPlan, _: &mut AllowedAccess, report: &mut SandboxReport) {
     report.missing.push("this program was built without Landlock".to_owned());
@@ -193,14 +201,19 @@ mod landlock_rules {
     use std::path::Path;
 
     use landlock::{
-        ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd, Ruleset,
-        RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope,
+        ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus, NetPort,
+        PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope,
     };
 
     use super::{AllowedFiles, SandboxPlan};
 
     /// Newest rights that the rules know; an older kernel has fewer.
     const KNOWN: ABI = ABI::V6;
+
+    /// Asks the kernel for its oldest right.
+    pub(super) fn is_supported() -> bool {
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::ReadFile).is_ok()
+    }
 
     /// Restricts this thread. Returns the kernel's ABI; 0 without Landlock.
     ///

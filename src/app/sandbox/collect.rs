@@ -148,7 +148,6 @@ impl SandboxPlan {
 
     fn add_needs(&mut self, needs: &UnitNeeds) {
         self.write.extend(needs.writable.iter().cloned());
-        self.read.extend(needs.readable.iter().cloned());
         self.executables = needs.executables;
         if needs.low_ports {
             self.capabilities |= CapabilitySet::NET_BIND_SERVICE;

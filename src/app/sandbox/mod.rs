@@ -15,6 +15,7 @@ mod report;
 mod apply;
 
 pub use self::apply::apply;
+pub(super) use self::apply::has_landlock;
 pub use self::plan::{AllowedAccess, SandboxPlan};
 pub use self::report::SandboxReport;
 pub(super) use self::report::{SandboxMetrics, publish};

@@ -1,4 +1,4 @@
-//! `command` and `exec {}` of a template -> its `command`, with what its programs need of the packaged unit.
+//! `command` and `exec {}` of a template -> its `command`, with what its programs need beside the packaged unit.
 
 use super::environment::COMMAND_VARIABLES;
 use super::input::{Block, InputValue, format_span};
@@ -67,28 +67,23 @@ fn command(input: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, sec
     }
 }
 
-/// Reports a command. One that a shell runs, or that needs rights of another user, needs an action: the packaged unit runs
-/// programs as user keyward, and only those that it lists.
+/// Reports a command. One that controls a unit, or needs the rights of another user, needs an action: programs run as user keyward.
 pub(super) fn report(input: &InputValue<'_>, argv: &[String], written: &str, variables: &str) {
     let lines = command_lines(argv);
-    let programs: Vec<&str> = lines.iter().filter_map(|line| Some(line.first()?.as_str())).collect();
-    let raising: Vec<&str> = programs.iter().copied().filter(|program| raises_rights(program)).collect();
-    let has_unit_actions = lines.iter().any(|line| !unit_actions(line).is_empty());
-    if lines.len() < 2 && raising.is_empty() && !has_unit_actions {
-        return input.record_changed(format!("{written}; {variables}"));
-    }
-    let programs = programs.join(", ");
-    let mut detail = format!(
-        "{written}: it runs as user keyward, and the packaged unit runs only programs of its drop-in, here {programs}: install the files \
-         of `keyward migrate --systemd-drop-in DIR`, and try the command as that user"
-    );
-    if has_unit_actions {
-        detail.push_str("; systemctl needs the polkit rule beside the drop-in");
+    let programs = lines.iter().filter_map(|line| Some(line.first()?.as_str()));
+    let raising: Vec<&str> = programs.filter(|program| raises_rights(program)).collect();
+    let mut detail = written.to_owned();
+    if lines.iter().any(|line| !unit_actions(line).is_empty()) {
+        detail
+            .push_str("; as user keyward, systemctl needs the polkit rule of `keyward migrate --systemd-drop-in DIR`");
     }
     if !raising.is_empty() {
         let raising = raising.join(", ");
-        let cannot = " cannot raise rights in that unit: let polkit, a group or a path unit do it";
+        let cannot = " cannot raise rights in the packaged unit: let polkit, a group or a path unit do it";
         detail.extend(["; ", &raising, cannot]);
+    }
+    if detail == written {
+        return input.record_changed(format!("{written}; {variables}"));
     }
     input.action(format!("{detail}; {variables}"));
 }

@@ -1,7 +1,7 @@
 //! Needs of a configuration beyond the packaged systemd unit (`packaging/systemd/keyward.service`), and the files that grant them.
 //!
-//! The unit lets keyward write its own two folders and run no other program. A configuration that asks for more needs a
-//! drop-in, and a polkit rule where it has systemd reload a service. Everything here is pure.
+//! keyward gives up by itself what its configuration does not need. The service manager alone can give more: groups, capabilities and
+//! open files by a drop-in, and control of other units by a polkit rule. Everything here is pure.
 
 // 0: words, and command lines of them; folders of the system
 mod word_split;

@@ -8,19 +8,14 @@ use keyward_agent::templates::TemplateFile;
 use keyward_http::server::Endpoint;
 
 use super::command_lines::{UnitAction, command_lines, unit_actions};
-#[cfg(feature = "gateway")]
-use crate::TokenSource;
 use crate::{Config, FileOwners, Listener, LoadOutcome, OpenFiles, Session};
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnitNeeds {
-    /// Folders that keyward writes. It replaces files by rename, so the folder must be writable, not only the file.
+    /// Folders that user keyward must be able to write, beyond those of the unit. It replaces files by rename, so the folder must be
+    /// writable, not only the file.
     pub writable: BTreeSet<PathBuf>,
-    /// Files and folders that keyward reads where the unit hides all: in home folders and folders for temporary files.
-    pub readable: BTreeSet<PathBuf>,
-    /// Programs that keyward runs, as the configuration names them.
-    pub(crate) programs: BTreeSet<String>,
     /// Groups that files and sockets are given to; keyward must be a member.
     pub(crate) groups: BTreeSet<String>,
     /// True if files are given to another user.
@@ -45,11 +40,6 @@ impl UnitNeeds {
         Some(Self::of_config(outcome.config.as_ref()?, &outcome.accounts))
     }
 
-    /// Returns true if the packaged unit is enough.
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Self { azure_variables: self.azure_variables, process: self.process, ..Self::default() }
-    }
-
     fn of_config(config: &Config, accounts: &FileOwners) -> Self {
         let mut needs = Self::default();
         for session in &config.sessions {
@@ -61,7 +51,6 @@ impl UnitNeeds {
         let credentials = config.listeners.iter().flat_map(Listener::credential_templates);
         for template in config.templates.iter().chain(&config.env_templates).chain(credentials) {
             let source = &template.options.text;
-            source.file.iter().chain(&source.folders).for_each(|path| needs.read(path));
             source.write_folders.iter().for_each(|folder| needs.write(folder));
             if let Some(file) = &template.options.file {
                 needs.add_file(file);
@@ -90,23 +79,13 @@ impl UnitNeeds {
     }
 
     fn add_session(&mut self, session: &Session) {
-        let tls = &session.upstream.client.tls;
-        tls.ca_file.iter().for_each(|path| self.read(path));
-        if let Some(identity) = &tls.identity {
-            self.read(&identity.certificate);
-            self.read(&identity.key);
-        }
         match &session.identity {
             IdentityMethod::Cloud(options) => self.azure_variables |= options.from == IdentityOrigin::Environment,
-            IdentityMethod::Jwt(options) => self.read_or_remove(&options.file, options.remove),
-            IdentityMethod::AppRole(options) => {
-                self.read(&options.role_id_file);
-                if let Some(file) = &options.secret_id_file {
-                    self.read_or_remove(file, options.remove_secret_id);
-                }
+            IdentityMethod::Jwt(options) if options.remove => self.write_file(&options.file),
+            IdentityMethod::AppRole(options) if options.remove_secret_id => {
+                options.secret_id_file.iter().for_each(|file| self.write_file(file));
             }
-            IdentityMethod::Certificate => {}
-            IdentityMethod::TokenFile(file) => self.read(file),
+            _ => {}
         }
     }
 
@@ -134,12 +113,6 @@ impl UnitNeeds {
         if let Some(file) = &gateway.terraform_config_file {
             self.write_file(&file.file);
         }
-        gateway.proxy.ca_file.iter().for_each(|path| self.read(path));
-        match &gateway.token {
-            TokenSource::File(path) => self.read(path),
-            TokenSource::Secret(_) => {}
-            TokenSource::Mint(mint) => self.read(&mint.parent_token_file),
-        }
     }
 
     fn listen(&mut self, endpoint: &Endpoint) {
@@ -148,10 +121,6 @@ impl UnitNeeds {
             Endpoint::Tcp(address) => self.low_ports |= (1..1024).contains(&address.port()),
             Endpoint::Activated(_) => {}
         }
-    }
-
-    fn read_or_remove(&mut self, file: &Path, remove: bool) {
-        if remove { self.write_file(file) } else { self.read(file) }
     }
 
     fn write_file(&mut self, file: &Path) {
@@ -170,41 +139,17 @@ impl UnitNeeds {
         }
     }
 
-    fn read(&mut self, path: &Path) {
-        if is_hidden(path) {
-            self.readable.insert(path.to_owned());
-        }
-    }
-
     fn run(&mut self, argv: &[String]) {
         for line in command_lines(argv) {
-            self.programs.extend(line.first().cloned());
             self.unit_actions.extend(unit_actions(&line));
         }
     }
 
     /// Removes folders that another folder of the list covers.
     fn drop_covered(&mut self) {
-        let is_below = |path: &Path, folders: &BTreeSet<PathBuf>| {
-            folders.iter().any(|folder| path != folder && path.starts_with(folder))
-        };
         let all = self.writable.clone();
-        self.writable.retain(|path| !is_below(path, &all));
-        let writable = self.writable.clone();
-        self.readable.retain(|path| !writable.contains(path) && !is_below(path, &writable));
-        let all = self.readable.clone();
-        self.readable.retain(|path| !is_below(path, &all));
+        self.writable.retain(|path| !all.iter().any(|folder| path != folder && path.starts_with(folder)));
     }
-}
-
-/// Returns true if the unit hides a path: `ProtectHome=yes`, `PrivateTmp=yes` (`systemd.exec(5)`).
-pub(super) fn is_hidden(path: &Path) -> bool {
-    is_home(path) || ["/tmp", "/var/tmp"].iter().any(|folder| path.starts_with(folder))
-}
-
-/// Returns true for what `ProtectHome=` is about.
-pub(super) fn is_home(path: &Path) -> bool {
-    ["/home", "/root", "/run/user"].iter().any(|folder| path.starts_with(folder))
 }
 
 /// User and group of the packaged unit.
@@ -228,12 +173,6 @@ mod tests {
         has("Group=keyward");
         has("RuntimeDirectory=keyward");
         has("StateDirectory=keyward");
-        has("ProtectSystem=strict");
-        has("ProtectHome=yes");
-        has("PrivateTmp=yes");
-        has("NoExecPaths=/");
-        // On arm64 there is no /lib64, and a path without the hyphen must be there for the unit to start.
-        has("ExecPaths=/usr/bin/keyward /usr/bin/kill /usr/lib /lib -/lib64");
         has(&format!("LimitNOFILE={UNIT_OPEN_FILES}"));
     }
 }

@@ -328,15 +328,9 @@ error_codes! {
     1809 NoGateway: "the configuration has no gateway for the command",
         "the configuration has no [gateway], or only the service manager knows where it listens",
         "give the address of one that runs by --address and --local-token-file";
-    1901 SandboxReadOnly: "the service's sandbox does not let the agent write a file",
-        "the unit makes the folder read-only, as ProtectSystem=strict does with all that it does not list",
-        "add the folder to ReadWritePaths= in a drop-in (systemctl edit keyward.service), and restart the agent";
-    1902 SandboxHidden: "the service's sandbox hides a path that the configuration names",
-        "ProtectHome=, PrivateTmp=, TemporaryFileSystem= or InaccessiblePaths= of the unit covers the path",
-        "name a path elsewhere, such as below /run/keyward, or add BindPaths= in a drop-in, for a home folder beside ProtectHome=tmpfs";
-    1903 SandboxProgram: "the service's sandbox does not let the agent run a program",
-        "NoExecPaths= of the unit covers the program, or NoNewPrivileges= keeps it from another user's rights",
-        "add the program to ExecPaths= in a drop-in (systemctl edit keyward.service), and restart the agent";
+    1903 SandboxProgram: "a program cannot gain the rights of another user",
+        "NoNewPrivileges= of the unit keeps the command from the rights of another user, as sudo gives them",
+        "run the command as the agent's user, and let a polkit rule allow what it does";
     1904 UnitControlDenied: "the agent's user may not control the unit that a command names",
         "no polkit rule allows the user to reload or restart the unit, and a daemon cannot answer a question for a password",
         "add a rule to /etc/polkit-1/rules.d that allows it, such as the one that `keyward doctor` prints";
@@ -362,6 +356,9 @@ error_codes! {
         "a server, the resolver or the identity source does not respond, or responds slowly",
         "see the checks beside it; `keyward check --online` waits longer";
     1912 UnitSettings: "the service's unit does not fit this machine or the configuration",
-        "the unit names a user, a group or a path that does not exist, or starts the agent with another configuration",
+        "the unit names a user or a group that does not exist, or starts the agent with another configuration",
         "correct the unit in a drop-in (systemctl edit keyward.service), and restart the agent";
+    1913 LandlockMissing: "nothing keeps the agent from files and programs beyond its configuration",
+        "the kernel is older than 5.13 or has no landlock in its lsm=, and the unit does not make up for it",
+        "install the drop-in 40-without-landlock.conf, or boot a kernel with Landlock";
 }

@@ -9,7 +9,7 @@ use crate::harness::binary::run;
 use crate::harness::systemd::assert_drop_in_is_valid;
 
 const CONFIG: &str = "etc/keyward/keyward.toml";
-const DROP_IN: &str = "etc/systemd/system/keyward.service.d/50-outputs.conf";
+const DROP_IN: &str = "etc/systemd/system/keyward.service.d/50-rights.conf";
 const RULE: &str = "etc/polkit-1/rules.d/50-keyward.rules";
 
 /// A folder in place of the machine's root.
@@ -75,8 +75,8 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
             false,
         ),
         (format!("{VM} --server-kind openbao --server-namespace team --mount azure-prod --no-seal-key"), false, false),
-        (format!("{VM} --server-kind keyward --resource api://acl --token-file /srv/app/token"), true, false),
-        (format!("{VM} --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx.service"), true, true),
+        (format!("{VM} --server-kind keyward --resource api://acl --token-file /srv/app/token"), false, false),
+        (format!("{VM} --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx.service"), false, true),
         (format!("{VM} --template /etc/keyward/a.tmpl --destination /run/keyward/my.app.conf"), false, false),
         ("terraform".to_owned(), false, false),
         (format!("{terraform} --token-file /run/ci/platform.token --port 8801"), false, false),
@@ -123,17 +123,14 @@ fn a_flag_that_looks_like_a_reference_is_written_as_text() {
 }
 
 #[test]
-fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
+fn a_group_and_a_reload_are_granted_to_the_unit() {
     let machine = MachineKind::new();
     let flags = format!("{VM} --group app --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx");
     let (code, output, _) = machine.init(&flags);
     assert_eq!(code, 0);
     assert!(output.contains("\nsudo groupadd --force app "), "{output}");
     let drop_in = machine.read(DROP_IN);
-    for line in ["ReadWritePaths=-/etc/app", "SupplementaryGroups=app"] {
-        assert!(drop_in.lines().any(|existing| existing == line), "{line}: {drop_in}");
-    }
-    assert!(drop_in.contains(" -/usr/bin/systemctl\n"), "{drop_in}");
+    assert!(drop_in.lines().any(|line| line == "SupplementaryGroups=app"), "{drop_in}");
     assert!(machine.read(RULE).contains("[\"nginx.service\", \"reload\"]"));
 }
 
@@ -175,7 +172,7 @@ fn a_drop_in_of_an_earlier_run_that_is_not_needed_any_more_is_told() {
     assert_eq!(machine.init(&format!("{VM} --group app")).0, 0);
     let (code, _, error) = machine.init(&format!("{VM} --force"));
     assert_eq!(code, 0);
-    assert!(error.contains("50-outputs.conf grants what this configuration does not need: remove it"), "{error}");
+    assert!(error.contains("50-rights.conf grants what this configuration does not need: remove it"), "{error}");
     assert!(machine.path(DROP_IN).exists());
 }
 

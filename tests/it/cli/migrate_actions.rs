@@ -19,7 +19,7 @@ fn migrate(text: &str) -> Migration {
     let [file, made_text] = [&file, &made].map(|path| path.to_str().unwrap());
     let (code, toml, report) = run(&["migrate", file, "--systemd-drop-in", made_text], &[]);
     let read = |name: &str| std::fs::read_to_string(made.join(name)).unwrap_or_default();
-    let unit = read("50-outputs.conf") + &read("50-keyward.rules");
+    let unit = read("50-rights.conf") + &read("50-keyward.rules");
     Migration { code, toml, report: report.replace(&format!("{}/", folder.path().display()), ""), unit }
 }
 
@@ -127,7 +127,7 @@ fn with_template(command: &str) -> Migration {
 }
 
 #[test]
-fn the_programs_of_a_shell_command_are_granted_and_named_in_an_action() {
+fn a_shell_command_that_reloads_a_service_is_an_action_and_its_polkit_rule_is_written() {
     let line = "sh -c 'nginx -t && systemctl reload nginx'";
     for command in [
         format!("command = \"{line}\""),
@@ -139,19 +139,20 @@ fn the_programs_of_a_shell_command_are_granted_and_named_in_an_action() {
         let migration = with_template(&command);
         assert_eq!(migration.code, 10, "{command}: {}", migration.report);
         let key = if command.starts_with("exec") { "template.exec.command" } else { "template.command" };
-        migration.assert_action("agent.hcl:8:", &[key, "nginx, systemctl", "polkit rule", "as user keyward"]);
-        for granted in ["-/usr/sbin/nginx", "-/usr/bin/systemctl", "[\"nginx.service\", \"reload\"]"] {
-            assert!(migration.unit.contains(granted), "{command}: {granted}: {}", migration.unit);
-        }
+        migration.assert_action("agent.hcl:8:", &[key, "systemctl needs the polkit rule", "as user keyward"]);
+        let granted = "[\"nginx.service\", \"reload\"]";
+        assert!(migration.unit.contains(granted), "{command}: {granted}: {}", migration.unit);
     }
 }
 
 #[test]
-fn a_command_that_raises_its_rights_is_an_action_and_a_plain_program_is_none() {
+fn a_command_that_raises_its_rights_is_an_action_and_other_programs_are_none() {
     let migration = with_template("command = [\"sudo\", \"nginx\", \"-s\", \"reload\"]");
-    migration.assert_action("agent.hcl:8:3: template.command: ", &["sudo cannot raise rights in that unit"]);
-    let migration = with_template("command = [\"/usr/local/bin/reload\"]");
-    assert_eq!(migration.code, 0, "{}", migration.report);
+    migration.assert_action("agent.hcl:8:3: template.command: ", &["sudo cannot raise rights in the packaged unit"]);
+    for command in ["command = [\"/usr/local/bin/reload\"]", "command = \"nginx -t && nginx -s reload\""] {
+        let migration = with_template(command);
+        assert_eq!(migration.code, 0, "{}", migration.report);
+    }
     // A variable of the command has no place in keyward's configuration.
     let migration =
         with_template("exec {\n    command = [\"/usr/local/bin/reload\"]\n    env { custom = [\"A=B\"] }\n  }");

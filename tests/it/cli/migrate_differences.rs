@@ -19,8 +19,7 @@ fn variables_that_a_template_and_its_command_had_are_reported_and_passed_where_t
     assert!(toml.contains("\npass_env = [\"APP_ENV\"]\n"), "{toml}");
     for line in [
         "template.contents: changed: contents, with its variables in pass_env",
-        "template.command: ACTION REQUIRED: command, with shell = true: it runs as user keyward",
-        "; the program gets few variables of the agent's environment, and no VAULT_ADDR, VAULT_CACERT",
+        "template.command: changed: command, with shell = true; the program gets few variables of the agent's environment, and no VAULT_ADDR, VAULT_CACERT",
     ] {
         assert!(report.contains(line), "{line}: {report}");
     }

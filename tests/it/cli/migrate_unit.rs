@@ -14,14 +14,19 @@ fn migrate(fixture: &str, folder: &Path) -> (i32, String, String) {
 #[test]
 fn a_drop_in_and_a_polkit_rule_are_written_for_the_new_configuration() {
     let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agent.hcl");
+    let theirs = "vault { address = \"https://s.example\" }\n\
+                  auto_auth {\n  method \"kubernetes\" { config = { role = \"web\" } }\n  \
+                  sink \"file\" { config = { path = \"/run/app/token\" group = \"ci\" mode = 0640 } }\n}\n\
+                  template {\n  contents = \"x\"\n  destination = \"/run/app/app.conf\"\n  command = \"systemctl reload app\"\n}\n";
+    std::fs::write(&file, theirs).unwrap();
     let folder = folder.path().join("made");
-    let (_, toml, stderr) = migrate("templates.hcl", &folder);
+    let migrate = || run(&["migrate", file.to_str().unwrap(), "--systemd-drop-in", folder.to_str().unwrap()], &[]);
+    let (_, toml, stderr) = migrate();
     assert!(toml.contains("destination = \"/run/app/app.conf\""), "{toml}");
-    let drop_in = std::fs::read_to_string(folder.join("50-outputs.conf")).unwrap();
+    let drop_in = std::fs::read_to_string(folder.join("50-rights.conf")).unwrap();
     assert_drop_in_is_valid(&drop_in);
-    for line in ["ReadWritePaths=-/run/app", "ExecPaths=-/usr/bin/app"] {
-        assert!(drop_in.lines().any(|existing| existing == line), "{line}: {drop_in}");
-    }
+    assert!(drop_in.lines().any(|line| line == "SupplementaryGroups=ci"), "{drop_in}");
     let rule = std::fs::read_to_string(folder.join("50-keyward.rules")).unwrap();
     assert!(rule.contains("[\"app.service\", \"reload\"]"), "{rule}");
     assert!(stderr.contains("/etc/polkit-1/rules.d/50-keyward.rules"), "{stderr}");
@@ -31,11 +36,11 @@ fn a_drop_in_and_a_polkit_rule_are_written_for_the_new_configuration() {
     assert!(stderr.lines().any(|line| line.starts_with(command)), "{command}: {stderr}");
 
     // A second run keeps them, and writes no configuration either.
-    std::fs::write(folder.join("50-outputs.conf"), "# mine\n").unwrap();
-    let (code, toml, stderr) = migrate("templates.hcl", &folder);
+    std::fs::write(folder.join("50-rights.conf"), "# mine\n").unwrap();
+    let (code, toml, stderr) = migrate();
     assert_eq!((code, toml.as_str()), (9, ""), "{stderr}");
-    assert!(stderr.contains("50-outputs.conf exists already"), "{stderr}");
-    assert_eq!(std::fs::read_to_string(folder.join("50-outputs.conf")).unwrap(), "# mine\n");
+    assert!(stderr.contains("50-rights.conf exists already"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(folder.join("50-rights.conf")).unwrap(), "# mine\n");
 }
 
 #[test]
@@ -95,8 +100,8 @@ fn a_migration_that_fails_writes_nothing_so_that_it_can_be_repeated() {
     std::fs::write(made.join("50-keyward.rules"), "mine").unwrap();
     let (code, _, error) = migrate(&out);
     assert!(code == 9 && error.contains("50-keyward.rules exists already"), "{error}");
-    assert!(!out.exists() && !made.join("50-outputs.conf").exists());
+    assert!(!out.exists());
     std::fs::remove_file(made.join("50-keyward.rules")).unwrap();
     let (code, _, error) = migrate(&out);
-    assert!(code != 9 && out.exists() && made.join("50-outputs.conf").exists(), "{error}");
+    assert!(code != 9 && out.exists() && made.join("50-keyward.rules").exists(), "{error}");
 }

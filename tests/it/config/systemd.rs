@@ -1,5 +1,7 @@
 //! The drop-in and the polkit rule that a configuration needs beside the packaged unit.
 
+use std::path::PathBuf;
+
 use keyward_config::systemd::UnitNeeds;
 
 use super::{BASE, Folder, load};
@@ -35,52 +37,28 @@ fn a_configuration_within_the_folders_of_the_unit_needs_nothing() {
 }
 
 #[test]
-fn folders_that_are_written_become_writable() {
-    check(
+fn folders_files_and_programs_need_nothing_of_the_unit_and_folders_a_right_of_its_user() {
+    let needs = needs(
         "[sink.a]\npath = \"/srv/app/secrets/token\"\n[sink.b]\npath = \"/srv/app/token\"\n\
          [listener.c]\naddress = \"unix:///run/app/api.sock\"\n\
          [template.d]\ncontents = \"x\"\ndestination = \"/etc/app/100%/a b/app.conf\"\n\
+         command = [\"/opt/app/bin/reload\"]\n\
+         [template.e]\nsource = \"/home/ci/app.tmpl\"\ndestination = \"/run/keyward/app.conf\"\nread_folders = [\"/home/ci/more\"]\n\
          [agent]\nstate_dir = \"/srv/keyward\"",
-        &[
-            "ReadWritePaths=\"-/etc/app/100%%/a b\"",
-            "ReadWritePaths=-/run/app",
-            "ReadWritePaths=-/srv/app",
-            "ReadWritePaths=-/srv/keyward",
-        ],
     );
+    assert_eq!((needs.drop_in(), needs.polkit_rule()), (None, None));
+    let folders = ["/etc/app/100%/a b", "/run/app", "/srv/app", "/srv/keyward"];
+    assert_eq!(needs.writable, folders.map(PathBuf::from).into());
 }
 
 #[test]
-fn home_folders_and_folders_for_temporary_files_are_bound() {
-    check(
-        "[sink.a]\npath = \"/home/ci/secrets/token\"\n[sink.b]\npath = \"/tmp/app/token\"\nshared_folder = true\n\
-         [template.c]\nsource = \"/home/ci/app.tmpl\"\ndestination = \"/run/keyward/app.conf\"\nread_folders = [\"/home/ci/secrets/more\"]",
-        &[
-            "ProtectHome=tmpfs",
-            "BindPaths=-/home/ci/secrets",
-            "BindPaths=-/tmp/app",
-            "BindReadOnlyPaths=-/home/ci/app.tmpl",
-        ],
-    );
-    check("[sink.a]\npath = \"/var/tmp/app/token\"\nshared_folder = true", &["BindPaths=-/var/tmp/app"]);
-}
-
-#[test]
-fn programs_may_be_run_and_a_reload_is_allowed_by_polkit_alone() {
+fn a_reload_is_allowed_by_polkit_alone() {
     let sections = "[template.a]\ncontents = \"x\"\ndestination = \"/run/keyward/a\"\ncommand = [\"systemctl\", \"reload\", \"nginx\"]\n\
          [template.b]\ncontents = \"x\"\ndestination = \"/run/keyward/b\"\nshell = true\n\
          command = \"/usr/local/bin/check && systemctl restart app@1.service\"\n\
          [env_template.C]\ncontents = \"x\"\n[process]\ncommand = [\"/opt/app/bin/serve\"]";
     let needs = needs(sections);
-    assert_eq!(
-        settings(&needs),
-        [
-            "ExecPaths=-/bin/sh",
-            "ExecPaths=-/opt/app/bin/serve",
-            "ExecPaths=-/usr/local/bin/check",
-            "ExecPaths=-/usr/local/sbin/systemctl -/usr/local/bin/systemctl -/usr/sbin/systemctl -/usr/bin/systemctl",
-        ]
-    );
+    assert_eq!(needs.drop_in(), None);
     let rule = needs.polkit_rule().unwrap();
     let cases: Vec<&str> = rule.lines().filter(|line| line.starts_with("        [")).map(str::trim).collect();
     assert_eq!(cases, ["[\"nginx.service\", \"reload\"],", "[\"app@1.service\", \"restart\"]"]);
@@ -113,41 +91,22 @@ fn callers_need_a_capability_for_executables_and_nothing_for_users_and_groups() 
 }
 
 #[test]
-fn a_folder_that_the_system_shares_is_not_made_writable() {
-    for folder in ["/etc", "/run", "/home/ci"] {
-        let needs = needs(&format!("[template.a]\ncontents = \"x\"\ndestination = \"{folder}/app.conf\""));
-        assert!(!settings(&needs).iter().any(|line| line.contains("Paths=")), "{:?}", settings(&needs));
-        let text = needs.drop_in().unwrap();
-        let expected =
-            format!("Paths= is left out for the shared folder \"{folder}\": name a path in a folder of its own.\n");
-        assert!(text.contains(&expected), "{text}");
-    }
-}
-
-#[test]
-fn texts_that_a_unit_file_cannot_hold_are_left_out_with_a_comment() {
-    let needs = needs("[sink.a]\npath = '/srv/a\"b/token'\ngroup = \"app users\"\nmode = \"0640\"");
+fn a_group_that_a_unit_file_cannot_hold_is_left_out_with_a_comment() {
+    let needs = needs("[sink.a]\npath = '/srv/a/token'\ngroup = \"app users\"\nmode = \"0640\"");
     assert_eq!(settings(&needs), Vec::<String>::new());
     let text = needs.drop_in().unwrap();
-    assert!(text.contains("# ReadWritePaths= cannot name the path \"/srv/a\\\"b\""), "{text}");
     assert!(text.contains("# SupplementaryGroups= cannot name the group \"app users\""), "{text}");
 }
 
 #[cfg(feature = "gateway")]
 #[test]
 fn the_gateways_files_are_among_the_needs() {
-    check(
+    let needs = needs(
         "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\ntoken_file = \"/home/ci/platform.token\"\n\
          local_token_file = \"/srv/gateway/local.token\"\n[gateway.terraform_config_file]\npath = \"/home/ci/.terraform.d/zz-keyward.tfrc.json\"\nowner = \"1234\"",
-        &[
-            "ReadWritePaths=-/srv/gateway",
-            "ProtectHome=tmpfs",
-            "BindPaths=-/home/ci/.terraform.d",
-            "BindReadOnlyPaths=-/home/ci/platform.token",
-            "CapabilityBoundingSet=CAP_CHOWN",
-            "AmbientCapabilities=CAP_CHOWN",
-        ],
     );
+    assert_eq!(settings(&needs), ["CapabilityBoundingSet=CAP_CHOWN", "AmbientCapabilities=CAP_CHOWN"]);
+    assert_eq!(needs.writable, ["/home/ci/.terraform.d", "/srv/gateway"].map(PathBuf::from).into());
 }
 
 #[test]

@@ -117,14 +117,14 @@ fn the_report_has_a_line_for_each_check_with_code_and_command() {
         let names = "[template.names]\ncontents = '{{ range secrets \"secret/metadata/web\" }}{{ . }}{{ end }}'\n\
             destination = \"/run/site/out/names\"\n";
         let text = site.text.replace("secret/data/web/app", "secret/web/app");
-        site.write(&format!("{}{names}", text.replace("/run/site/out/token", "/run/elsewhere/token")));
+        site.write(&format!("{}{names}", text.replace("127.0.0.1:8219", "127.0.0.1:443")));
         let (code, output, error) = run(&["doctor", "--config", CONFIG], &[]);
         assert_eq!((code, error.as_str()), (1, ""), "{output}");
         let lines: Vec<&str> = output.lines().collect();
         let failed =
-            lines.iter().position(|line| line.starts_with("FAILED  files: rights: sink.token.path: ")).unwrap();
-        assert!(lines[failed].ends_with(" [KW-1901]"), "{output}");
-        let fix = "        fix: systemctl edit keyward.service, and add under [Service]: ReadWritePaths=/run/elsewhere";
+            lines.iter().position(|line| line.starts_with("FAILED  unit: listeners: listener health: ")).unwrap();
+        assert!(lines[failed].ends_with(" [KW-1906]"), "{output}");
+        let fix = "        fix: systemctl edit keyward.service, and add under [Service]:";
         assert_eq!(lines[failed + 1], fix);
         for expected in [
             "ok      session web: dns: 127.0.0.1",

@@ -1,6 +1,6 @@
 //! An instance of the template unit: its specifiers, and the folders that systemd makes for it.
 
-use super::site::{DoctorFixture, FOLDER, problems};
+use super::site::{DoctorFixture, problems};
 use crate::harness::world::run_in_network_namespace;
 
 #[test]
@@ -14,8 +14,7 @@ fn an_instance_of_the_template_unit_is_checked_by_its_own_user_configuration_and
         let write_drop_in = |config: &str| {
             let binary = env!("CARGO_BIN_EXE_keyward");
             let text = format!(
-                "[Service]\nUser=%i\nGroup=%i\nExecStart=\nExecStart={binary} run --config {config}\nExecReload=\nExecPaths=\n\
-                 ExecPaths={binary} /usr/lib /lib /usr/bin/true\nReadWritePaths={FOLDER}\n"
+                "[Service]\nUser=%i\nGroup=%i\nExecStart=\nExecStart={binary} run --config {config}\nExecReload=\n"
             );
             std::fs::write(format!("{drop_ins}/site.conf"), text).unwrap();
         };

@@ -4,6 +4,7 @@ mod beside;
 mod bundle;
 mod faults;
 mod instance;
+mod landlock;
 mod remedies;
 mod setup;
 mod site;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::site::{CONFIG, DoctorFixture, FOLDER, execute, problems};
+use super::site::{CONFIG, DoctorFixture, FOLDER, execute};
 use crate::harness::world::run_in_network_namespace;
 
 /// The remedies of the findings with this code.
@@ -54,29 +54,6 @@ fn a_device_is_never_removed_and_a_symlink_or_a_fifo_is() {
             let found = remedies(&report, "KW-1404");
             assert!(!found.is_empty() && found.iter().all(|fix| fix == expected), "{path}: {found:?}");
         }
-    });
-}
-
-#[test]
-fn a_home_folder_is_shown_by_a_tmpfs_because_protect_home_discards_the_mounts_below_it() {
-    run_in_network_namespace(|| {
-        let site = DoctorFixture::start();
-        execute("mount -t tmpfs -o mode=0755 tmpfs /home");
-        std::fs::create_dir_all("/home/ci/tokens").unwrap();
-        site.write(&site.text.replace("/run/site/out/token", "/home/ci/tokens/token"));
-        let settings = "ProtectHome=tmpfs\nBindPaths=/home/ci/tokens";
-        for drop_in in ["", "BindPaths=/home/ci/tokens", "ReadWritePaths=/home/ci/tokens"] {
-            site.write_drop_in(drop_in);
-            let found = remedies(&site.doctor(&[]).1, "KW-1902");
-            let expected = format!("systemctl edit keyward.service, and add under [Service]:\n{settings}");
-            assert_eq!(found, [expected], "{drop_in}");
-        }
-        site.write_drop_in(settings);
-        let (code, report) = site.doctor(&[]);
-        assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
-        site.write_drop_in(&format!("{settings}\nInaccessiblePaths=/home/ci"));
-        let found = remedies(&site.doctor(&[]).1, "KW-1902");
-        assert!(found.iter().all(|fix| fix.starts_with("remove /home/ci from InaccessiblePaths= ")), "{found:?}");
     });
 }
 

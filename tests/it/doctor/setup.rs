@@ -13,7 +13,7 @@ use crate::harness::binary::run;
 use crate::harness::world::{World, run_in_network_namespace};
 
 const CONFIG: &str = "/etc/keyward/keyward.toml";
-const DROP_IN: &str = "/etc/systemd/system/keyward.service.d/50-outputs.conf";
+const DROP_IN: &str = "/etc/systemd/system/keyward.service.d/50-rights.conf";
 const RULE: &str = "/etc/polkit-1/rules.d/50-keyward.rules";
 
 /// A machine with the packaged unit, folders and user: `/etc`, `/home`, `/run`, `/usr/bin` and `/var/lib` are its own.
@@ -157,7 +157,7 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
         machine.assert_good("azure-vm with a template");
         let (code, text) = machine.run_as_service("check --online");
         assert_eq!(code, Some(0), "{text}");
-        machine.assert_needed(DROP_IN, &["KW-1901", "KW-1903", "KW-1906"]);
+        machine.assert_needed(DROP_IN, &["KW-1906"]);
         machine.assert_needed(RULE, &["KW-1904"]);
         std::fs::remove_file(RULE).unwrap();
 
@@ -166,11 +166,11 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
         let upstream = machine.world.platform.url().trim_end_matches('/');
         machine.init(&format!("terraform --upstream {upstream} --user ci"));
         machine.assert_good("terraform");
-        machine.assert_needed(DROP_IN, &["KW-1902", "KW-1906"]);
+        machine.assert_needed(DROP_IN, &["KW-1906"]);
 
         machine.init("acl --listen tcp://127.0.0.1:443 --data-dir /run/acl --separate-key");
         machine.assert_good("acl");
-        machine.assert_needed(DROP_IN, &["KW-1901", "KW-1906"]);
+        machine.assert_needed(DROP_IN, &["KW-1906"]);
     });
 }
 
@@ -206,7 +206,7 @@ fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
 }
 
 #[test]
-fn files_of_migrate_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_rule() {
+fn files_of_migrate_pass_check_and_doctor_which_objects_without_the_rule() {
     run_in_network_namespace(|| {
         let machine = MachineKind::start();
         let theirs = format!(
@@ -232,11 +232,9 @@ template {{
         machine.folder("/run/app");
         execute(&format!("chgrp keyward {CONFIG}"));
         std::fs::set_permissions(CONFIG, std::fs::Permissions::from_mode(0o640)).unwrap();
-        for (name, path) in [("50-outputs.conf", DROP_IN), ("50-keyward.rules", RULE)] {
-            execute(&format!("install -D -m 644 /run/made/{name} {path}"));
-        }
+        assert!(!Path::new("/run/made/50-rights.conf").exists());
+        execute(&format!("install -D -m 644 /run/made/50-keyward.rules {RULE}"));
         machine.assert_good("migrate");
-        machine.assert_needed(DROP_IN, &["KW-1901", "KW-1903"]);
         machine.assert_needed(RULE, &["KW-1904"]);
     });
 }

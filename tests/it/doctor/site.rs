@@ -34,7 +34,6 @@ impl DoctorFixture {
         for folder in ["out", "state", "other"] {
             std::fs::create_dir_all(Path::new(FOLDER).join(folder)).unwrap();
         }
-        std::fs::create_dir_all("/run/elsewhere").unwrap();
         std::fs::create_dir_all("/run/polkit-1/rules.d").unwrap();
         std::fs::create_dir_all("/run/systemd/system/keyward.service.d").unwrap();
         let text = world.config_text(Path::new(FOLDER), "out/token", &template_and_health());
@@ -53,8 +52,7 @@ impl DoctorFixture {
     pub(super) fn write_drop_in(&self, more: &str) {
         let binary = env!("CARGO_BIN_EXE_keyward");
         let text = format!(
-            "[Service]\nUser=root\nGroup=root\nExecStart=\nExecStart={binary} run --config {CONFIG}\nExecReload=\nExecPaths=\n\
-             ExecPaths={binary} /usr/lib /lib /usr/bin/true\nReadWritePaths={FOLDER}\n{more}\n"
+            "[Service]\nUser=root\nGroup=root\nExecStart=\nExecStart={binary} run --config {CONFIG}\nExecReload=\n{more}\n"
         );
         std::fs::write("/run/systemd/system/keyward.service.d/site.conf", text).unwrap();
     }

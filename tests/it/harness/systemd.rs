@@ -13,7 +13,7 @@ pub(crate) fn assert_drop_in_is_valid(drop_in: &str) {
     let file = folder.path().join("keyward.service");
     std::fs::write(&file, unit).unwrap();
     std::fs::create_dir(folder.path().join("keyward.service.d")).unwrap();
-    std::fs::write(folder.path().join("keyward.service.d/50-outputs.conf"), drop_in).unwrap();
+    std::fs::write(folder.path().join("keyward.service.d/50-rights.conf"), drop_in).unwrap();
     let output = Command::new("systemd-analyze").arg("verify").arg(&file).output();
     let output = output.unwrap_or_else(|error| panic!("systemd-analyze: {error}; install Debian's systemd"));
     let stderr = String::from_utf8_lossy(&output.stderr);
