@@ -22,6 +22,7 @@ mod views;
 mod watched_keys;
 
 // 2: handlers of the operations
+mod records;
 mod policies;
 mod roles;
 mod tokens;

@@ -140,10 +140,7 @@ pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<Wri
 }
 
 fn path_name(request: &ApiRequest) -> Result<NamespaceName, ApiError> {
-    if request.subject.is_empty() {
-        return Err(ApiError::MissingSubject { kind: "namespace", field: "Name" });
-    }
-    ApiRequest::parse_namespace(&request.subject)
+    ApiRequest::parse_namespace(request.name_from_path("namespace")?)
 }
 
 pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {

@@ -20,9 +20,13 @@ use super::response::{ReadResult, ResponseBody, WriteResult};
 use super::state::ApiState;
 use super::vault::{self, VaultRequest};
 use super::{
-    auth_methods, authorize, binding_rules, bootstrap, explain, login, namespaces, policies, rekey, roles, snapshot,
-    templated_policies, tokens, verify,
+    auth_methods, authorize, bootstrap, explain, login, namespaces, records, rekey, snapshot, templated_policies,
+    tokens, verify,
 };
+use crate::model::auth_method::AuthMethodRecord;
+use crate::model::binding_rule::BindingRuleRecord;
+use crate::model::policy::PolicyRecord;
+use crate::model::role::RoleRecord;
 use crate::store::Freshness;
 
 /// Row of the table.
@@ -98,17 +102,17 @@ operations! {
     TokenSelf:        GET "acl/token/self"     "token.self"        Handler tokens::read_self;
     TokenRead:        GET "acl/token/:"        "token.read"        Handler tokens::read;
     TokenList:        GET "acl/tokens"         "token.list"        Handler tokens::list;
-    RoleReadByName:   GET "acl/role/name/:"    "role.read"         Handler roles::read_by_name;
-    RoleRead:         GET "acl/role/:"         "role.read"         Handler roles::read;
-    RoleList:         GET "acl/roles"          "role.list"         Handler roles::list;
+    RoleReadByName:   GET "acl/role/name/:"    "role.read"         Handler records::read_by_name::<RoleRecord>;
+    RoleRead:         GET "acl/role/:"         "role.read"         Handler records::read::<RoleRecord>;
+    RoleList:         GET "acl/roles"          "role.list"         Handler records::list::<RoleRecord>;
     // Names of built-in policies contain a slash.
-    PolicyReadByName: GET "acl/policy/name/*"  "policy.read"       Handler policies::read_by_name;
-    PolicyRead:       GET "acl/policy/:"       "policy.read"       Handler policies::read;
-    PolicyList:       GET "acl/policies"       "policy.list"       Handler policies::list;
-    MethodRead:       GET "acl/auth-method/:"  "auth_method.read"  Handler auth_methods::read;
-    MethodList:       GET "acl/auth-methods"   "auth_method.list"  Handler auth_methods::list;
-    RuleRead:         GET "acl/binding-rule/:" "binding_rule.read" Handler binding_rules::read;
-    RuleList:         GET "acl/binding-rules"  "binding_rule.list" Handler binding_rules::list;
+    PolicyReadByName: GET "acl/policy/name/*"  "policy.read"       Handler records::read_by_name::<PolicyRecord>;
+    PolicyRead:       GET "acl/policy/:"       "policy.read"       Handler records::read::<PolicyRecord>;
+    PolicyList:       GET "acl/policies"       "policy.list"       Handler records::list::<PolicyRecord>;
+    MethodRead:       GET "acl/auth-method/:"  "auth_method.read"  Handler records::read::<AuthMethodRecord>;
+    MethodList:       GET "acl/auth-methods"   "auth_method.list"  Handler records::list::<AuthMethodRecord>;
+    RuleRead:         GET "acl/binding-rule/:" "binding_rule.read" Handler records::read::<BindingRuleRecord>;
+    RuleList:         GET "acl/binding-rules"  "binding_rule.list" Handler records::list::<BindingRuleRecord>;
     NamespaceRead:    GET "namespace/:"        "namespace.read"    Handler namespaces::read;
     NamespaceList:    GET "namespaces"         "namespace.list"    Handler namespaces::list;
 }
@@ -123,18 +127,18 @@ operations! {
     TokenDelete:     DELETE "acl/token/:"                    "token.delete"        Restore tokens::delete;
     TokenClone:      PUT    "acl/token/:/clone"              "token.clone"         Restore tokens::clone;
     TokenExplain:    POST   "acl/token/:/explain"            "token.explain"       Restore explain::explain;
-    RoleCreate:      PUT    "acl/role"                       "role.create"         Restore roles::create;
-    RoleUpdate:      PUT    "acl/role/:"                     "role.update"         Restore roles::update;
-    RoleDelete:      DELETE "acl/role/:"                     "role.delete"         Restore roles::delete;
-    PolicyCreate:    PUT    "acl/policy"                     "policy.create"       Restore policies::create;
-    PolicyUpdate:    PUT    "acl/policy/:"                   "policy.update"       Restore policies::update;
-    PolicyDelete:    DELETE "acl/policy/:"                   "policy.delete"       Restore policies::delete;
-    MethodCreate:    PUT    "acl/auth-method"                "auth_method.create"  Restore auth_methods::create;
-    MethodUpdate:    PUT    "acl/auth-method/:"              "auth_method.update"  Restore auth_methods::update;
+    RoleCreate:      PUT    "acl/role"                       "role.create"         Restore records::create::<RoleRecord>;
+    RoleUpdate:      PUT    "acl/role/:"                     "role.update"         Restore records::update::<RoleRecord>;
+    RoleDelete:      DELETE "acl/role/:"                     "role.delete"         Restore records::delete::<RoleRecord>;
+    PolicyCreate:    PUT    "acl/policy"                     "policy.create"       Restore records::create::<PolicyRecord>;
+    PolicyUpdate:    PUT    "acl/policy/:"                   "policy.update"       Restore records::update::<PolicyRecord>;
+    PolicyDelete:    DELETE "acl/policy/:"                   "policy.delete"       Restore records::delete::<PolicyRecord>;
+    MethodCreate:    PUT    "acl/auth-method"                "auth_method.create"  Restore records::create::<AuthMethodRecord>;
+    MethodUpdate:    PUT    "acl/auth-method/:"              "auth_method.update"  Restore records::update::<AuthMethodRecord>;
     MethodDelete:    DELETE "acl/auth-method/:"              "auth_method.delete"  Restore auth_methods::delete;
-    RuleCreate:      PUT    "acl/binding-rule"               "binding_rule.create" Restore binding_rules::create;
-    RuleUpdate:      PUT    "acl/binding-rule/:"             "binding_rule.update" Restore binding_rules::update;
-    RuleDelete:      DELETE "acl/binding-rule/:"             "binding_rule.delete" Restore binding_rules::delete;
+    RuleCreate:      PUT    "acl/binding-rule"               "binding_rule.create" Restore records::create::<BindingRuleRecord>;
+    RuleUpdate:      PUT    "acl/binding-rule/:"             "binding_rule.update" Restore records::update::<BindingRuleRecord>;
+    RuleDelete:      DELETE "acl/binding-rule/:"             "binding_rule.delete" Restore records::delete::<BindingRuleRecord>;
     Login:           POST   "acl/login"                      "login"               Login   login::log_in;
     Logout:          POST   "acl/logout"                     "logout"              Restore login::log_out;
     Bootstrap:       PUT    "acl/bootstrap"                  "bootstrap"           Restore bootstrap::bootstrap;

@@ -119,10 +119,12 @@ impl ApiRequest {
         self.subject.parse().map_err(|_| ApiError::MalformedId { kind, is_uuid_length })
     }
 
-    /// Parses the id in the path, which the body may repeat.
-    pub(super) fn id_matching_body(&self, kind: RecordKind, body_id: Option<&str>) -> Result<Id, ApiError> {
-        let id = self.id_from_path(kind.name)?;
-        if body_id.is_some_and(|body_id| body_id.parse() != Ok(id)) { Err(kind.id_mismatch()) } else { Ok(id) }
+    /// Returns the name in the path; `kind` is the record's kind in errors.
+    pub(super) fn name_from_path(&self, kind: &'static str) -> Result<&str, ApiError> {
+        match self.subject.as_str() {
+            "" => Err(ApiError::MissingSubject { kind, field: "Name" }),
+            name => Ok(name),
+        }
     }
 
     /// Reads the body as a JSON object; `kind` is the record's kind in errors, such as `Token`.
@@ -198,24 +200,6 @@ impl ApiRequest {
             let name: String = name.chars().take(MAX_ECHOED).collect();
             ApiError::InvalidNamespace { name, reason: reason.to_string() }
         })
-    }
-}
-
-/// Kind of record in errors: `name` within a sentence, `title` at its start.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RecordKind {
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
-}
-
-impl RecordKind {
-    /// Refuses an id in the body of a create: the server assigns it.
-    pub(super) fn refuse_id(self, body_id: Option<&str>) -> Result<(), ApiError> {
-        body_id.map_or(Ok(()), |_| Err(self.id_mismatch()))
-    }
-
-    fn id_mismatch(self) -> ApiError {
-        ApiError::PathBodyMismatch { field: format!("{} ID", self.title) }
     }
 }
 

@@ -27,6 +27,25 @@ impl WatchedKeys {
         Ok(Self(try_join_all(revisions).await?))
     }
 
+    /// Loads like [`WatchedKeys::load`] the revisions of a record, or of its kind, and of the kinds that it may link.
+    pub(super) async fn load_with(
+        state: &ApiState,
+        own: String,
+        linked: impl IntoIterator<Item = String>,
+        freshness: Freshness,
+    ) -> Result<Self, ApiError> {
+        let revision = async { Ok(state.service.typed_store().revision(&own, freshness).await?) };
+        let (watched, revision) = tokio::try_join!(Self::load(state, linked, freshness), revision)?;
+        Ok(watched.with(own, revision))
+    }
+
+    /// Adds a key.
+    #[must_use]
+    pub(super) fn with(mut self, key: String, revision: Revision) -> Self {
+        self.0.push((key, revision));
+        self
+    }
+
     /// Key prefixes of the policies and roles of a namespace, whose names appear in linking records.
     pub(super) fn policies_and_roles(namespace: Option<&NamespaceName>) -> [String; 2] {
         ["policy", "role"].map(|kind| record_keys::kind_prefix(kind, namespace))

@@ -1,4 +1,4 @@
-//! The ACL service: shared state of all operations. The operations on each kind of record are in a file of their own.
+//! The ACL service: shared state of all operations. Each kind of record has a file of its own.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use crate::store::{Freshness, Store};
 #[derive(Debug)]
 pub(crate) struct AclService {
     pub(super) typed_store: TypedStore,
-    pub(super) records: NamespacedRecords,
+    /// Records of namespaces, with the operations that all kinds share.
+    pub(crate) records: NamespacedRecords,
     pub(super) sealer: Sealer,
     pub(super) rules: RulesCache,
     pub(super) callers: CallersCache,

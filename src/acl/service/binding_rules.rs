@@ -1,26 +1,25 @@
-//! Operations on binding rules.
+//! Binding rules: drafts, their validation for the auth method, and the rules of deleted methods.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::acl_service::AclService;
-use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::links::truncate;
-use super::lists::RecordList;
 use super::namespaced_records::NamespacedRecords;
 use super::record_keys;
-use super::rejection::{InvalidRequest, NotFound};
-use super::transaction::{Transaction, retry_on_conflict};
+use super::records::{RecordKind, record_not_found};
+use super::rejection::InvalidRequest;
+use super::transaction::Transaction;
 use super::typed_store::Stored;
 use crate::model::auth_method::{AuthMethodRecord, MethodConfig};
 use crate::model::binding_rule::{BindType, Binding, BindingRuleRecord};
 use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_name};
 use crate::model::selector::Selector;
-use crate::store::Freshness;
+use crate::store::{Freshness, Key};
 
 /// Fields of a binding rule as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,159 +38,95 @@ pub(crate) struct BindingRuleDraft {
     pub bind_vars: Option<Map<String, Value>>,
 }
 
-/// Operations on binding rules.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BindingRules<'a> {
-    records: &'a NamespacedRecords,
-}
+impl RecordKind for BindingRuleRecord {
+    const KEY: &'static str = "binding-rule";
+    const NAME: &'static str = "binding rule";
+    type Id = Id;
+    type Draft = BindingRuleDraft;
 
-impl AclService {
-    /// Returns the operations on binding rules.
-    pub(crate) fn binding_rules(&self) -> BindingRules<'_> {
-        BindingRules { records: &self.records }
+    fn id(&self) -> &Id {
+        &self.id
     }
-}
 
-impl BindingRules<'_> {
-    /// Creates a binding rule. Needs `acl:write`.
-    pub(crate) async fn create(
-        self,
-        caller: &Caller,
+    fn namespace(&self) -> &NamespaceName {
+        &self.namespace
+    }
+
+    fn key(namespace: &NamespaceName, id: &Id) -> Result<Key, InvalidRequest> {
+        Ok(record_keys::binding_rule(namespace, *id))
+    }
+
+    /// An update keeps the auth method. The write requires that the method is unchanged.
+    async fn build(
+        records: &NamespacedRecords,
         namespace: &NamespaceName,
         draft: &BindingRuleDraft,
-    ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create(namespace, draft)).await
-    }
-
-    async fn try_create(
-        self,
-        namespace: &NamespaceName,
-        draft: &BindingRuleDraft,
-    ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        let target = self.records.writable_namespace(namespace).await?;
-        let (method, transaction) = self.load_method(namespace, &draft.auth_method).await?;
-        let rule = validate_draft(draft, Id::random(), target.name.clone(), &method)?;
-        let key = record_keys::binding_rule(namespace, rule.id);
-        let transaction = transaction.require_absent(&key).put(key, &rule)?;
-        self.records.commit_new(&target, transaction, rule).await
-    }
-
-    /// Returns the auth method of a rule, and a transaction with the precondition that it is unchanged.
-    async fn load_method(
-        self,
-        namespace: &NamespaceName,
-        name: &str,
-    ) -> Result<(AuthMethodRecord, Transaction), ServiceError> {
-        if name.is_empty() {
-            return Err(InvalidRequest::RuleMethodMissing.into());
+        previous: Option<&Self>,
+    ) -> Result<(Self, Transaction), ServiceError> {
+        let name = previous.map_or(&draft.auth_method, |old| &old.auth_method);
+        if !draft.auth_method.is_empty() && draft.auth_method != *name {
+            return Err(InvalidRequest::RuleMethodChanged.into());
         }
-        let key = record_keys::auth_method(namespace, name);
-        let method = if is_name(name) {
-            self.records.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
-        } else {
-            None
-        };
-        let method = method.ok_or_else(|| InvalidRequest::RuleMethod(truncate(name)))?;
-        Ok(((*method.value).clone(), Transaction::default().require_unchanged(&key, method.modified)))
+        let (method, transaction) = load_method(records, namespace, name).await?;
+        // The rule of a deleted method waits for its removal; a new method of that name must not get it.
+        if let Some(old) = previous.filter(|old| old.method_id != method.id) {
+            return Err(record_not_found::<Self>(&old.id));
+        }
+        let id = previous.map_or_else(Id::random, |old| old.id);
+        Ok((validate_draft(draft, id, namespace.clone(), &method)?, transaction))
     }
 
-    /// Returns whether the auth method of a rule still exists with the same id. The rules of a deleted method can remain in
+    /// Returns whether the auth method of the rule still exists with the same id. The rules of a deleted method can remain in
     /// the store for a while, see `AuthMethods::delete`.
-    async fn method_exists(self, rule: &BindingRuleRecord, freshness: Freshness) -> Result<bool, ServiceError> {
-        let key = record_keys::auth_method(&rule.namespace, &rule.auth_method);
-        match self.records.typed_store.get::<AuthMethodRecord>(&key, freshness).await {
-            Ok(method) => Ok(method.is_some_and(|method| method.value.id == rule.method_id)),
+    async fn exists(&self, records: &NamespacedRecords, freshness: Freshness) -> Result<bool, ServiceError> {
+        let key = record_keys::auth_method(&self.namespace, &self.auth_method);
+        match records.typed_store.get::<AuthMethodRecord>(&key, freshness).await {
+            Ok(method) => Ok(method.is_some_and(|method| method.value.id == self.method_id)),
             // Unknown whether the method exists. The rule grants nothing, but it is shown and can be deleted.
-            Err(error) if self.records.typed_store.skip_unreadable(&error) => Ok(true),
+            Err(error) if records.typed_store.skip_unreadable(&error) => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the binding rule; `None` if it or its auth method does not exist. Needs `acl:read`.
-    pub(crate) async fn get(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        id: Id,
+    async fn retain_existing(
+        entries: &mut Vec<Stored<Self>>,
+        records: &NamespacedRecords,
         freshness: Freshness,
-    ) -> Result<Option<Stored<BindingRuleRecord>>, ServiceError> {
-        let key = Some(record_keys::binding_rule(namespace, id));
-        let rule = self.records.get_record::<BindingRuleRecord>(caller, namespace, key, freshness).await?;
-        let Some(rule) = rule else { return Ok(None) };
-        let exists = self.method_exists(&rule.value, freshness).await?;
-        Ok(Some(rule).filter(|_| exists))
-    }
-
-    /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method. Rules of deleted
-    /// methods are omitted. Needs `acl:read` in the given namespace.
-    pub(crate) async fn list(
-        self,
-        caller: &Caller,
-        namespace: Option<&NamespaceName>,
-        method: Option<&str>,
-        freshness: Freshness,
-    ) -> Result<RecordList<BindingRuleRecord>, ServiceError> {
-        let mut list =
-            self.records.list_records::<BindingRuleRecord>(caller, "binding-rule", namespace, freshness).await?;
-        if let Some(method) = method {
-            list.entries.retain(|rule| rule.value.auth_method == method);
-        }
+    ) -> Result<(), ServiceError> {
         // Each lookup is a call on etcd, and many rules share a method.
         let mut methods = HashMap::new();
-        for rule in &list.entries {
+        for rule in &*entries {
             if let Entry::Vacant(entry) = methods.entry(rule.value.method_id) {
-                entry.insert(self.method_exists(&rule.value, freshness).await?);
+                entry.insert(rule.value.exists(records, freshness).await?);
             }
         }
-        list.entries.retain(|rule| methods.get(&rule.value.method_id) == Some(&true));
-        Ok(list)
+        entries.retain(|rule| methods.get(&rule.value.method_id) == Some(&true));
+        Ok(())
     }
 
-    /// Replaces a binding rule except for its method; fields missing in the draft are cleared. Needs `acl:write`.
-    pub(crate) async fn update(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        id: Id,
-        draft: &BindingRuleDraft,
-    ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update(namespace, id, draft)).await
+    /// Selects the rules of an auth method.
+    fn filter(text: &str) -> impl Fn(&Self) -> bool {
+        move |rule: &Self| rule.auth_method == text
     }
+}
 
-    async fn try_update(
-        self,
-        namespace: &NamespaceName,
-        id: Id,
-        draft: &BindingRuleDraft,
-    ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        let target = self.records.writable_namespace(namespace).await?;
-        let key = record_keys::binding_rule(namespace, id);
-        let previous = self.records.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
-        let current = &previous.value.auth_method;
-        if !draft.auth_method.is_empty() && draft.auth_method != *current {
-            return Err(InvalidRequest::RuleMethodChanged.into());
-        }
-        let (method, transaction) = self.load_method(namespace, current).await?;
-        // The rule of a deleted method waits for its removal; a new method of that name must not get it.
-        if method.id != previous.value.method_id {
-            return Err(NotFound::Record(format!("binding rule {id}")).into());
-        }
-        let rule = validate_draft(draft, id, target.name.clone(), &method)?;
-        let transaction = transaction.require_unchanged(&key, previous.modified).put(key, &rule)?;
-        self.records.commit_update(&target, transaction, &previous, rule).await
+/// Returns the auth method of a rule, and a transaction with the precondition that it is unchanged.
+async fn load_method(
+    records: &NamespacedRecords,
+    namespace: &NamespaceName,
+    name: &str,
+) -> Result<(Arc<AuthMethodRecord>, Transaction), ServiceError> {
+    if name.is_empty() {
+        return Err(InvalidRequest::RuleMethodMissing.into());
     }
-
-    /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted. Needs
-    /// `acl:write`.
-    pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
-        self.records
-            .delete_record(caller, namespace, &record_keys::binding_rule(namespace, id), |_: &BindingRuleRecord| {
-                Ok(None)
-            })
-            .await
-    }
+    let key = record_keys::auth_method(namespace, name);
+    let method = if is_name(name) {
+        records.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+    } else {
+        None
+    };
+    let method = method.ok_or_else(|| InvalidRequest::RuleMethod(truncate(name)))?;
+    Ok((method.value, Transaction::default().require_unchanged(&key, method.modified)))
 }
 
 /// Builds and validates the record of a draft for its auth method.

@@ -235,7 +235,7 @@ impl LoginRole {
         }
         let mut ids = Vec::new();
         for policy in &self.policies {
-            ids.push(service.policies().ensure(policy).await?);
+            ids.push(service.records.ensure_login_policy(policy).await?);
         }
         // A store with other writers has no such revision, so the names are read at each login.
         *cached() = at.map(|at| (at, ids.clone()));

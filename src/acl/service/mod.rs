@@ -22,6 +22,7 @@ mod callers_cache;
 pub(crate) mod restore_lock;
 pub(crate) mod namespaced_records;
 pub(crate) mod lists;
+pub(crate) mod records;
 pub(crate) mod links;
 pub(crate) mod acl_service;
 mod sealing_keys;

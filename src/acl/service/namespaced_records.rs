@@ -1,14 +1,12 @@
-//! Create, read, update and delete for single records of a namespace: checks the rights of the caller and the state of the namespace.
+//! Records of namespaces: the state of the namespace, commits, and unreadable records.
 
 use serde::de::DeserializeOwned;
 
-use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::record_keys;
 use super::rejection::{Conflict, NotFound};
-use super::transaction::{Transaction, retry_on_conflict};
+use super::transaction::Transaction;
 use super::typed_store::{PAGE, Stored, TypedStore, decode};
-use crate::model::id::Id;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::NamespaceRecord;
 use crate::store::{CommitError, Freshness, Key, Page, Record, Revision, StoreError};
@@ -76,53 +74,6 @@ impl NamespacedRecords {
         if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
     }
 
-    /// Reads a record for a caller; `None` if it does not exist. Needs `acl:read`.
-    pub(super) async fn get_record<R: DeserializeOwned + Send + Sync + 'static>(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        key: Option<Key>,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<R>>, ServiceError> {
-        caller.require(Privilege::AclRead, namespace)?;
-        self.require_namespace(namespace, freshness).await?;
-        let Some(key) = key else { return Ok(None) };
-        self.typed_store.get(&key, freshness).await
-    }
-
-    /// Reads a record by the index entry of its name; `by_id` builds the key of the record. Needs `acl:read`.
-    pub(super) async fn get_record_by_name<R: DeserializeOwned + Send + Sync + 'static>(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        by_name: Option<Key>,
-        by_id: fn(&NamespaceName, Id) -> Key,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<R>>, ServiceError> {
-        let Some(id) = self.get_record::<Id>(caller, namespace, by_name, freshness).await? else { return Ok(None) };
-        self.typed_store.get(&by_id(namespace, *id.value), freshness).await
-    }
-
-    /// Reads a record for an update; `describe` names it in the error if it does not exist.
-    pub(super) async fn load_for_update<R: DeserializeOwned + Send + Sync + 'static>(
-        &self,
-        key: &Key,
-        describe: impl FnOnce() -> String,
-    ) -> Result<Stored<R>, ServiceError> {
-        let record = self.typed_store.get(key, Freshness::Linearizable).await?;
-        record.ok_or_else(|| NotFound::Record(describe()).into())
-    }
-
-    /// Checks that a name is not taken; `conflict` builds the error.
-    pub(super) async fn require_absent(
-        &self,
-        name: &Key,
-        conflict: impl FnOnce() -> Conflict,
-    ) -> Result<(), ServiceError> {
-        let existing = self.typed_store.store().get(name, Freshness::Linearizable).await?;
-        if existing.is_some() { Err(conflict().into()) } else { Ok(()) }
-    }
-
     /// Commits the transaction that creates a record.
     pub(super) async fn commit_new<R>(
         &self,
@@ -144,47 +95,6 @@ impl NamespacedRecords {
     ) -> Result<Stored<R>, ServiceError> {
         let modified = self.typed_store.commit(target.require_unchanged(transaction)).await?;
         Ok(Stored { value: value.into(), created: previous.created, modified })
-    }
-
-    /// Deletes a record and the index entry of its name that `name_key` returns, also if it is unreadable. Returns false
-    /// if it does not exist. Needs `acl:write`. An unreadable record that is built in is not deleted.
-    pub(super) async fn delete_record<R: DeserializeOwned + Send + Sync + 'static>(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        key: &Key,
-        name_key: impl Fn(&R) -> Result<Option<Key>, ServiceError>,
-    ) -> Result<bool, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        let attempt = async || {
-            let target = self.writable_namespace(namespace).await?;
-            let transaction = match self.typed_store.get::<R>(key, Freshness::Linearizable).await {
-                Ok(Some(previous)) => {
-                    let transaction =
-                        Transaction::default().require_unchanged(key, previous.modified).delete(key.clone());
-                    name_key(&previous.value)?.into_iter().fold(transaction, Transaction::delete)
-                }
-                Ok(None) => return Ok(false),
-                Err(error) if is_unreadable(&error) && !is_built_in(key) => self.delete_unreadable::<R>(key).await?,
-                Err(error) => return Err(error),
-            };
-            self.typed_store.commit(target.require_unchanged(transaction)).await?;
-            Ok(true)
-        };
-        retry_on_conflict(attempt).await
-    }
-
-    /// Builds the deletion of an unreadable record and of the index entries of its name: only the record has the name,
-    /// so they are found by the id in them.
-    async fn delete_unreadable<R: DeserializeOwned>(&self, key: &Key) -> Result<Transaction, ServiceError> {
-        let modified = self.unreadable_revision::<R>(key).await?;
-        let (folder, id) = key.as_str().rsplit_once('/').unwrap_or_default();
-        let names = format!("{}/", folder.replacen('/', "-name/", 1));
-        let is_of_id =
-            |name: &Key, record: &Record| decode::<String>(name, record).is_ok_and(|found| *found.value == id);
-        let found = self.find_keys(&names, is_of_id).await?;
-        let transaction = Transaction::default().require_unchanged(key, modified).delete(key.clone());
-        Ok(found.into_iter().fold(transaction, Transaction::delete))
     }
 
     /// Returns the revision of an unreadable record whose key ends with an id. Fails with a conflict if the record was
@@ -230,11 +140,6 @@ impl NamespacedRecords {
 /// Returns true if the error means that a record is unreadable.
 pub(super) fn is_unreadable(error: &ServiceError) -> bool {
     matches!(error, ServiceError::Store(StoreError::Unreadable { .. }))
-}
-
-/// Returns true if the key ends with the id of a built-in record.
-fn is_built_in(key: &Key) -> bool {
-    key.last_segment().parse::<Id>().is_ok_and(|id| id.is_reserved())
 }
 
 pub(super) fn namespace_not_found(name: &NamespaceName) -> ServiceError {

@@ -1,20 +1,17 @@
-//! Operations on roles.
+//! Roles: drafts and their validation.
 
-use super::acl_service::AclService;
-use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::links::{LinksDraft, truncate};
-use super::lists::RecordList;
 use super::namespaced_records::NamespacedRecords;
 use super::record_keys;
+use super::records::RecordKind;
 use super::rejection::{Conflict, InvalidRequest};
-use super::transaction::{Transaction, retry_on_conflict};
-use super::typed_store::Stored;
+use super::transaction::Transaction;
 use crate::model::id::Id;
-use crate::model::links::LinkOwner;
+use crate::model::links::{LinkOwner, Links};
 use crate::model::names::{NamespaceName, is_role_name};
 use crate::model::role::RoleRecord;
-use crate::store::Freshness;
+use crate::store::Key;
 
 /// Fields of a role as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,141 +24,59 @@ pub(crate) struct RoleDraft {
     pub links: LinksDraft,
 }
 
-/// Operations on roles.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Roles<'a> {
-    records: &'a NamespacedRecords,
-}
+impl RecordKind for RoleRecord {
+    const KEY: &'static str = "role";
+    const NAME: &'static str = "role";
+    type Id = Id;
+    type Draft = RoleDraft;
 
-impl AclService {
-    /// Returns the operations on roles.
-    pub(crate) fn roles(&self) -> Roles<'_> {
-        Roles { records: &self.records }
-    }
-}
-
-impl Roles<'_> {
-    /// Creates a role. Needs `acl:write`.
-    pub(crate) async fn create(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        draft: &RoleDraft,
-    ) -> Result<Stored<RoleRecord>, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create(namespace, draft)).await
+    fn id(&self) -> &Id {
+        &self.id
     }
 
-    async fn try_create(
-        self,
+    fn namespace(&self) -> &NamespaceName {
+        &self.namespace
+    }
+
+    fn key(namespace: &NamespaceName, id: &Id) -> Result<Key, InvalidRequest> {
+        Ok(record_keys::role(namespace, *id))
+    }
+
+    fn name_key(namespace: &NamespaceName, name: &str) -> Option<Key> {
+        is_role_name(name).then(|| record_keys::role_name(namespace, name))
+    }
+
+    fn claim(&self, is_new: bool) -> Option<(Key, Conflict)> {
+        let conflict = if is_new { Conflict::RoleName } else { Conflict::RoleRenamed };
+        Some((record_keys::role_name(&self.namespace, &self.name), conflict(self.name.clone())))
+    }
+
+    async fn build(
+        records: &NamespacedRecords,
         namespace: &NamespaceName,
         draft: &RoleDraft,
-    ) -> Result<Stored<RoleRecord>, ServiceError> {
-        let target = self.records.writable_namespace(namespace).await?;
+        previous: Option<&Self>,
+    ) -> Result<(Self, Transaction), ServiceError> {
         validate_name(draft)?;
-        let by_name = record_keys::role_name(namespace, &draft.name);
-        let conflict = || Conflict::RoleName(draft.name.clone());
-        self.records.require_absent(&by_name, conflict).await?;
-        let role = RoleRecord {
-            id: Id::random(),
+        let mut role = Self {
+            id: previous.map_or_else(Id::random, |old| old.id),
             name: draft.name.clone(),
-            namespace: target.name.clone(),
+            namespace: namespace.clone(),
             description: draft.description.clone(),
-            links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
+            links: Links::default(),
         };
-        let by_id = record_keys::role(namespace, role.id);
-        let transaction = Transaction::default()
-            .require_absent(&by_name)
-            .require_absent(&by_id)
-            .put(by_id, &role)?
-            .put(by_name, &role.id)?;
-        self.records.commit_new(&target, transaction, role).await
-    }
-
-    /// Returns the role by id; `None` if it does not exist. Needs `acl:read`.
-    pub(crate) async fn get(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        id: Id,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        self.records.get_record(caller, namespace, Some(record_keys::role(namespace, id)), freshness).await
-    }
-
-    /// Returns the role by name; `None` if it does not exist. Needs `acl:read`.
-    pub(crate) async fn get_by_name(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        name: &str,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        let by_name = is_role_name(name).then(|| record_keys::role_name(namespace, name));
-        self.records.get_record_by_name(caller, namespace, by_name, record_keys::role, freshness).await
-    }
-
-    /// Lists the roles of one namespace, or of all; with `policy` only those that link this policy id. Needs `acl:read`
-    /// in the given namespace.
-    pub(crate) async fn list(
-        self,
-        caller: &Caller,
-        namespace: Option<&NamespaceName>,
-        policy: Option<&str>,
-        freshness: Freshness,
-    ) -> Result<RecordList<RoleRecord>, ServiceError> {
-        let mut list = self.records.list_records::<RoleRecord>(caller, "role", namespace, freshness).await?;
-        if let Some(policy) = policy {
-            let policy: Option<Id> = policy.parse().ok();
-            list.entries.retain(|role| policy.is_some_and(|policy| role.value.links.policies.contains(&policy)));
+        // A taken name of a new role is refused before a broken link.
+        if let Some((name, conflict)) = role.claim(true).filter(|_| previous.is_none()) {
+            records.require_absent(&name, conflict).await?;
         }
-        Ok(list)
+        role.links = records.links().validate(namespace, &draft.links, LinkOwner::Role).await?;
+        Ok((role, Transaction::default()))
     }
 
-    /// Replaces a role; fields missing in the draft are cleared. Needs `acl:write`.
-    pub(crate) async fn update(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        id: Id,
-        draft: &RoleDraft,
-    ) -> Result<Stored<RoleRecord>, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update(namespace, id, draft)).await
-    }
-
-    async fn try_update(
-        self,
-        namespace: &NamespaceName,
-        id: Id,
-        draft: &RoleDraft,
-    ) -> Result<Stored<RoleRecord>, ServiceError> {
-        let target = self.records.writable_namespace(namespace).await?;
-        let by_id = record_keys::role(namespace, id);
-        let previous = self.records.load_for_update::<RoleRecord>(&by_id, || format!("role {id}")).await?;
-        validate_name(draft)?;
-        let role = RoleRecord {
-            id,
-            name: draft.name.clone(),
-            namespace: target.name.clone(),
-            description: draft.description.clone(),
-            links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
-        };
-        let mut transaction = Transaction::default().require_unchanged(&by_id, previous.modified).put(by_id, &role)?;
-        if role.name != previous.value.name {
-            let by_name = record_keys::role_name(namespace, &role.name);
-            let conflict = || Conflict::RoleRenamed(role.name.clone());
-            self.records.require_absent(&by_name, conflict).await?;
-            transaction =
-                transaction.move_name_entry(record_keys::role_name(namespace, &previous.value.name), by_name, &id)?;
-        }
-        self.records.commit_update(&target, transaction, &previous, role).await
-    }
-
-    /// Deletes a role; returns false if it does not exist. Tokens that link it remain. Needs `acl:write`.
-    pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
-        let by_name = |role: &RoleRecord| Ok(Some(record_keys::role_name(namespace, &role.name)));
-        self.records.delete_record(caller, namespace, &record_keys::role(namespace, id), by_name).await
+    /// Selects the roles that link the policy with an id.
+    fn filter(text: &str) -> impl Fn(&Self) -> bool {
+        let policy: Option<Id> = text.parse().ok();
+        move |role: &Self| policy.is_some_and(|policy| role.links.policies.contains(&policy))
     }
 }
 

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::error::ServiceError;
-use crate::model::id::Id;
 use crate::store::{Batch, Check, CommitError, Key, Revision, Write};
 
 /// Builder of an atomic batch of preconditions and writes.
@@ -28,7 +27,7 @@ impl Transaction {
     }
 
     /// Creates or replaces a record.
-    pub(crate) fn put(mut self, key: Key, value: &impl Serialize) -> Result<Self, ServiceError> {
+    pub(crate) fn put(mut self, key: Key, value: &(impl Serialize + ?Sized)) -> Result<Self, ServiceError> {
         let value = serde_json::to_vec(value).map_err(ServiceError::Encode)?;
         self.batch.writes.push(Write::Put(key, value));
         Ok(self)
@@ -39,11 +38,6 @@ impl Transaction {
     pub(crate) fn delete(mut self, key: Key) -> Self {
         self.batch.writes.push(Write::Delete(key));
         self
-    }
-
-    /// Moves a name index entry to a new name.
-    pub(crate) fn move_name_entry(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
-        self.require_absent(&to).delete(from).put(to, id)
     }
 
     /// Adds a prepared write.

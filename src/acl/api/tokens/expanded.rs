@@ -5,10 +5,12 @@ use serde::Serialize;
 use super::view::TokenView;
 use crate::api::error::ApiError;
 use crate::api::policies::{self, PolicyView};
-use crate::api::roles::{self, RoleView};
+use crate::api::records::{ApiRecord as _, ViewForm, load_view};
+use crate::api::roles::RoleView;
 use crate::api::state::ApiState;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
+use crate::model::policy::PolicyRecord;
 use crate::service::tokens::ExpandedToken;
 use crate::store::Freshness;
 
@@ -38,12 +40,12 @@ pub(super) async fn view<'a>(
     all: &'a ExpandedToken,
     freshness: Freshness,
 ) -> Result<ExpandedView<'a>, ApiError> {
-    let stored = all.policies.iter().map(|policy| policies::view(policy, false));
+    let stored = all.policies.iter().map(|policy| PolicyRecord::view(policy, ViewForm::Single, Vec::new()));
     let synthetic = all.synthetic.iter().map(|policy| policies::synthetic_view(policy, namespace));
     let policies: Vec<PolicyView<'a>> = stored.chain(synthetic).collect();
     let mut roles = Vec::with_capacity(all.roles.len());
     for role in &all.roles {
-        roles.push(roles::view(state, role, freshness).await?);
+        roles.push(load_view(state, role, ViewForm::Single, freshness).await?);
     }
     Ok(ExpandedView {
         token,

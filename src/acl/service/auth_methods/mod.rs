@@ -1,4 +1,4 @@
-//! Operations on auth methods.
+//! Auth methods: drafts, their validation, and deletion with all that depends on a method.
 
 mod batch_budget;
 mod removal;
@@ -11,11 +11,11 @@ use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::issuer_keys::pem_keys;
 use super::links::truncate;
-use super::lists::RecordList;
+use super::namespaced_records::NamespacedRecords;
 use super::record_keys;
+use super::records::RecordKind;
 use super::rejection::{Conflict, InvalidRequest};
 use super::transaction::{Transaction, retry_on_conflict};
-use super::typed_store::Stored;
 use crate::model::auth_method::{
     AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, NamespaceRule, TokenNameFormat, max_token_ttl,
 };
@@ -25,13 +25,13 @@ use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_name};
 use crate::model::selector::Selector;
 use crate::model::verified_claims::VerifiedClaims;
-use crate::store::{Freshness, Revision};
+use crate::store::{Freshness, Key, Revision};
 use removal::Removal;
 
 /// Fields of an auth method as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AuthMethodDraft {
-    /// Name, unique within the namespace.
+    /// Name, unique within the namespace; may be empty in an update.
     pub name: String,
     /// Type, `cloud` or `jwt`; may be empty in an update.
     pub kind: String,
@@ -51,97 +51,59 @@ pub(crate) struct AuthMethodDraft {
     pub config: Map<String, Value>,
 }
 
-/// Operations on auth methods.
+impl RecordKind for AuthMethodRecord {
+    const KEY: &'static str = "auth-method";
+    const NAME: &'static str = "auth method";
+    type Id = str;
+    type Draft = AuthMethodDraft;
+
+    fn id(&self) -> &str {
+        &self.name
+    }
+
+    fn namespace(&self) -> &NamespaceName {
+        &self.namespace
+    }
+
+    fn describe(name: &str) -> String {
+        format!("auth method {name:?}")
+    }
+
+    fn key(namespace: &NamespaceName, name: &str) -> Result<Key, InvalidRequest> {
+        validate_name(name)?;
+        Ok(record_keys::auth_method(namespace, name))
+    }
+
+    fn claim(&self, _is_new: bool) -> Option<(Key, Conflict)> {
+        let key = record_keys::auth_method(&self.namespace, &self.name);
+        Some((key, Conflict::MethodName(self.name.clone())))
+    }
+
+    /// An update keeps the type.
+    async fn build(
+        _records: &NamespacedRecords,
+        namespace: &NamespaceName,
+        draft: &AuthMethodDraft,
+        previous: Option<&Self>,
+    ) -> Result<(Self, Transaction), ServiceError> {
+        Ok((validate_draft(draft, namespace.clone(), previous)?, Transaction::default()))
+    }
+}
+
+/// Deletion of auth methods with what depends on them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AuthMethods<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
-    /// Returns the operations on auth methods.
+    /// Returns the deletion of auth methods.
     pub(crate) fn auth_methods(&self) -> AuthMethods<'_> {
         AuthMethods { service: self }
     }
 }
 
 impl AuthMethods<'_> {
-    /// Creates an auth method. Needs `acl:write`.
-    pub(crate) async fn create(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        draft: &AuthMethodDraft,
-    ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create(namespace, draft)).await
-    }
-
-    async fn try_create(
-        self,
-        namespace: &NamespaceName,
-        draft: &AuthMethodDraft,
-    ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        let target = self.service.records.writable_namespace(namespace).await?;
-        let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
-        let key = record_keys::auth_method(namespace, &method.name);
-        let conflict = || Conflict::MethodName(method.name.clone());
-        self.service.records.require_absent(&key, conflict).await?;
-        let transaction = Transaction::default().require_absent(&key).put(key, &method)?;
-        self.service.records.commit_new(&target, transaction, method).await
-    }
-
-    /// Returns the auth method; `None` if it does not exist. Needs `acl:read`.
-    pub(crate) async fn get(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        name: &str,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<AuthMethodRecord>>, ServiceError> {
-        let key = is_name(name).then(|| record_keys::auth_method(namespace, name));
-        self.service.records.get_record(caller, namespace, key, freshness).await
-    }
-
-    /// Lists the auth methods of one namespace, or of all. Needs `acl:read` in the given namespace.
-    pub(crate) async fn list(
-        self,
-        caller: &Caller,
-        namespace: Option<&NamespaceName>,
-        freshness: Freshness,
-    ) -> Result<RecordList<AuthMethodRecord>, ServiceError> {
-        self.service.records.list_records(caller, "auth-method", namespace, freshness).await
-    }
-
-    /// Replaces an auth method except for its name and type; fields missing in the draft are cleared. Needs
-    /// `acl:write`.
-    pub(crate) async fn update(
-        self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        draft: &AuthMethodDraft,
-    ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update(namespace, draft)).await
-    }
-
-    async fn try_update(
-        self,
-        namespace: &NamespaceName,
-        draft: &AuthMethodDraft,
-    ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        let target = self.service.records.writable_namespace(namespace).await?;
-        validate_name(&draft.name)?;
-        let key = record_keys::auth_method(namespace, &draft.name);
-        let previous = self
-            .service
-            .records
-            .load_for_update::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name))
-            .await?;
-        let method = validate_draft(draft, previous.value.id, target.name.clone(), Some(previous.value.kind))?;
-        let transaction = Transaction::default().require_unchanged(&key, previous.modified).put(key, &method)?;
-        self.service.records.commit_update(&target, transaction, &previous, method).await
-    }
-
     /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
     /// rules are deleted in this call up to `INLINE_BATCHES` batches, the rest in the background. Needs `acl:write`.
     pub(crate) async fn delete(
@@ -173,10 +135,7 @@ impl AuthMethods<'_> {
         name: &str,
     ) -> Result<Option<(Removal, Revision)>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
-        if !is_name(name) {
-            return Ok(None);
-        }
-        let key = record_keys::auth_method(namespace, name);
+        let Ok(key) = AuthMethodRecord::key(namespace, name) else { return Ok(None) };
         let Some(previous) = self.service.typed_store.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         else {
             return Ok(None);
@@ -202,14 +161,15 @@ fn validate_name(name: &str) -> Result<(), InvalidRequest> {
     Ok(())
 }
 
-/// Builds the record of a draft; `current` is the type of the existing method, which an update may omit.
+/// Builds the record of a draft. An update may omit the name and the type of the `previous` record.
 fn validate_draft(
     draft: &AuthMethodDraft,
-    id: Id,
     namespace: NamespaceName,
-    current: Option<MethodType>,
+    previous: Option<&AuthMethodRecord>,
 ) -> Result<AuthMethodRecord, InvalidRequest> {
-    validate_name(&draft.name)?;
+    let name = previous.map_or(&draft.name, |previous| &previous.name);
+    validate_name(name)?;
+    let current = previous.map(|previous| previous.kind);
     let stated = Some(draft.kind.as_str()).filter(|kind| !kind.is_empty());
     let kind = match (stated, current) {
         (None, Some(current)) => current,
@@ -241,8 +201,8 @@ fn validate_draft(
     TokenNameFormat::parse(&draft.token_name_format, &claim_names)
         .map_err(|error| InvalidRequest::TokenNameFormat(error.to_string()))?;
     Ok(AuthMethodRecord {
-        id,
-        name: draft.name.clone(),
+        id: previous.map_or_else(Id::random, |previous| previous.id),
+        name: name.clone(),
         namespace,
         kind,
         display_name: draft.display_name.clone(),
