@@ -22,6 +22,7 @@ use tokio::io::Interest;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use keyward_credentials::backoff::Backoff;
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_machine::os;
 use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
@@ -224,10 +225,17 @@ const WATCH_FLAGS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ONLYDIR);
 
 /// Backoff of restorations, so that a process that always changes a file cannot make a loop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RestoreBackoff {
-    restored: u32,
-    last: Option<ClockReading>,
+    /// The last restoration, and the wait after it.
+    last: Option<(ClockReading, Duration)>,
+    backoff: Backoff,
+}
+
+impl Default for RestoreBackoff {
+    fn default() -> Self {
+        Self { last: None, backoff: Backoff::new(Duration::from_secs(1), Duration::from_mins(1)) }
+    }
 }
 
 impl RestoreBackoff {
@@ -235,23 +243,20 @@ impl RestoreBackoff {
     /// restoration if there were any in the last ten minutes.
     pub(crate) fn check_at(&mut self, clock: &Clock) -> ClockReading {
         let now = clock.now();
-        let Some(last) = self.last.filter(|last| now.since(*last) < RESET_AFTER) else {
-            self.restored = 0;
+        let Some((last, wait)) = self.last.filter(|(last, _)| now.since(*last) < RESET_AFTER) else {
+            self.backoff.reset();
             return now;
         };
-        let wait = Duration::from_secs(1).saturating_mul(1 << self.restored.saturating_sub(1).min(10));
-        last + wait.min(MAX_WAIT).max(now.since(last))
+        last + wait.max(now.since(last))
     }
 
     /// Records a restoration.
     pub(crate) fn record_restored(&mut self, clock: &Clock) {
-        self.restored = self.restored.saturating_add(1);
-        self.last = Some(clock.now());
+        self.last = Some((clock.now(), self.backoff.next(1.0)));
     }
 }
 
 const RESET_AFTER: Duration = Duration::from_mins(10);
-const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// Metrics of outputs that others delete or change.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ mod caller_retries;
 use std::time::{Duration, SystemTime};
 
 use keyward_credentials::backoff::Backoff;
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_machine::clock::ClockReading;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ impl RetryBudget {
             failures: 0,
             clock_failures: 0,
             not_before: now,
-            logins: TokenBucket::full(LOGINS, now),
+            logins: LOGINS,
             renewal_failures: 0,
             renewal_not_before: now,
             retry_after_until: now,
@@ -70,8 +70,8 @@ impl RetryBudget {
             failing_since: None,
             succeeded: None,
             caller_cost: None,
-            callers: CallerRetries::new(now),
-            after_success: TokenBucket::full(AFTER_SUCCESS, now),
+            callers: CallerRetries::new(),
+            after_success: AFTER_SUCCESS,
             quick_retries: None,
         }
     }
@@ -108,7 +108,7 @@ impl RetryBudget {
             // The source has retried by itself for up to 90 s, each time with a call.
             FailureCause::Identity => Backoff::new(Duration::from_secs(10), Duration::from_mins(5))
                 .with_failures(self.failures)
-                .next(0.5 + unit / 2.0),
+                .next_half_jitter(unit),
             // The first time, the proof says when it is valid. If it is refused again, a clock is wrong.
             FailureCause::Clock(wait) if self.clock_failures == 0 => wait.clamp(Duration::from_secs(1), MAX_WAIT),
             FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
@@ -172,7 +172,7 @@ impl RetryBudget {
     fn next_after_success(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
         let spaced = self.succeeded? + spacing(Duration::ZERO, unit);
         let for_callers = self.callers.earliest(now, Duration::ZERO, 1);
-        Some(latest([now, spaced, for_callers, self.after_success.available_at(AFTER_SUCCESS, now, 1)]))
+        Some(latest([now, spaced, for_callers, self.after_success.available_at(now, 1)]))
     }
 
     /// Returns the earliest login on an operator's request, whatever the last login failed for.
@@ -186,7 +186,7 @@ impl RetryBudget {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         self.callers.take(now, age, self.caller_cost.unwrap_or(1));
         if self.failed.is_none() {
-            self.after_success.take(AFTER_SUCCESS, now, 1);
+            self.after_success.take(now, 1);
         }
     }
 
@@ -235,12 +235,12 @@ impl RetryBudget {
 
     /// Takes an unplanned login out of the bucket.
     pub fn take_login(&mut self, now: ClockReading) {
-        self.logins.take(LOGINS, now, 1);
+        self.logins.take(now, 1);
     }
 
     /// Takes an optional call out of the bucket; returns false if too little is left for logins.
     pub(crate) fn try_take_optional(&mut self, now: ClockReading) -> bool {
-        let enough = self.logins.available(LOGINS, now) > LOGINS.size / 2;
+        let enough = self.logins.available(now) > LOGINS.size() / 2;
         if enough {
             self.take_login(now);
         }
@@ -254,7 +254,7 @@ impl RetryBudget {
 
     /// Returns the earliest time of a login from the bucket; a time in the past means now.
     pub fn earliest_login(&mut self, now: ClockReading) -> ClockReading {
-        self.logins.available_at(LOGINS, now, 1).later(self.not_before)
+        self.logins.available_at(now, 1).later(self.not_before)
     }
 
     /// Returns the record for the state file.
@@ -289,7 +289,7 @@ impl RetryBudget {
             failures: record.failures,
             clock_failures: 0,
             not_before: in_future(record.not_before),
-            logins: TokenBucket::restore(LOGINS, record.logins, in_past(record.refilled)),
+            logins: LOGINS.restored(record.logins, in_past(record.refilled)),
             renewal_failures: record.renewal_failures,
             renewal_not_before: record.renewal_not_before.map_or(now, in_future),
             retry_after_until: record.retry_after_until.map_or(now, in_future),
@@ -301,10 +301,10 @@ impl RetryBudget {
             caller_cost: record.caller_cost.map(|caller_cost| caller_cost.clamp(1, IDENTITY_COST)),
             callers: match &record.callers {
                 Some(callers) => CallerRetries::restore(callers, in_past),
-                None => CallerRetries::new(now),
+                None => CallerRetries::new(),
             },
             // The record has no place for it. While tokens die early, none of the session's own logins are left either.
-            after_success: TokenBucket::restore(AFTER_SUCCESS, record.logins, now),
+            after_success: AFTER_SUCCESS.restored(record.logins, now),
             quick_retries: None,
         }
     }
@@ -323,13 +323,13 @@ const MAX_WAIT: Duration = Duration::from_mins(15);
 const QUICK_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 
 /// Unplanned logins.
-const LOGINS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(2) };
+const LOGINS: TokenBucket = TokenBucket::full(8, Duration::from_mins(2));
 
 /// Logins for callers whose token died early, beside the unplanned ones and out of the callers' bucket too.
 ///
 /// With [`LOGINS`] they are at most 49 in the first hour: a token that is revoked at once costs four calls (two for the proof, the
 /// login, a look-up), and a session makes at most 200.
-const AFTER_SUCCESS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(20) };
+const AFTER_SUCCESS: TokenBucket = TokenBucket::full(8, Duration::from_mins(20));
 
 /// Cost of an attempt for a caller while the identity source fails, which makes more calls than a login.
 const IDENTITY_COST: u32 = 2;

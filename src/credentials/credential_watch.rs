@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::demand::Demand;
-use crate::token_bucket::{BucketRate, TokenBucket};
+use crate::token_bucket::TokenBucket;
 
 /// A credential, or the reason why there is none.
 #[derive(Debug)]
@@ -279,8 +279,7 @@ impl RefreshSignal {
 
     /// Creates a signal with a full bucket that shares `demand`, for a credential derived from another one.
     pub fn with_demand(clock: Clock, demand: Demand) -> Self {
-        let bucket = TokenBucket::full(Self::RATE, clock.now());
-        let state = Mutex::new(SignalState { bucket, pending: false });
+        let state = Mutex::new(SignalState { bucket: Self::REQUESTS, pending: false });
         Self(Arc::new(Inner { clock, requested: Notify::new(), completed: Notify::new(), state, demand }))
     }
 
@@ -296,7 +295,7 @@ impl RefreshSignal {
         if state.pending {
             return RefreshRequest::Accepted;
         }
-        if let Err(retry_after) = state.bucket.try_take(Self::RATE, now) {
+        if let Err(retry_after) = state.bucket.try_take(now) {
             return RefreshRequest::RateLimited { retry_after };
         }
         state.pending = true;
@@ -339,7 +338,7 @@ impl RefreshSignal {
         }
     }
 
-    const RATE: BucketRate = BucketRate { size: 3, refill: Duration::from_mins(1) };
+    const REQUESTS: TokenBucket = TokenBucket::full(3, Duration::from_mins(1));
 }
 
 #[cfg(test)]

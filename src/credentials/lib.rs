@@ -12,6 +12,7 @@ pub mod jwt;
 // 1: times
 pub mod backoff;
 pub mod token_bucket;
+pub mod sliding_window;
 
 // 2: from publisher to readers
 pub mod demand;

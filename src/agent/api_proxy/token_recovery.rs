@@ -5,7 +5,7 @@ use http::Response;
 use http_body_util::{Either, Full};
 use hyper::body::Body as _;
 use keyward_credentials::credential_watch::{RefreshRequest, RefreshSignal};
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_http::body_buffer::collect;
 use keyward_machine::clock::Clock;
 use parking_lot::Mutex;
@@ -200,17 +200,15 @@ struct SuspicionLimiter {
 
 impl SuspicionLimiter {
     fn new(clock: Clock) -> Self {
-        let bucket = Mutex::new(TokenBucket::full(SUSPICIONS, clock.now()));
-        Self { clock, bucket }
+        Self { clock, bucket: Mutex::new(SUSPICIONS) }
     }
 
     fn try_take(&self) -> bool {
-        let now = self.clock.now();
-        self.bucket.lock().try_take(SUSPICIONS, now).is_ok()
+        self.bucket.lock().try_take(self.clock.now()).is_ok()
     }
 }
 
-const SUSPICIONS: BucketRate = BucketRate { size: 1, refill: Duration::from_mins(2) };
+const SUSPICIONS: TokenBucket = TokenBucket::full(1, Duration::from_mins(2));
 
 #[cfg(test)]
 mod tests {

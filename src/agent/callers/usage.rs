@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_http::peer::PeerKernel;
 use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ pub(super) struct CallerUsage {
     tokens: Arc<AtomicUsize>,
     pub(super) admitted: AtomicU64,
     pub(super) refused: AtomicU64,
-    bucket: Mutex<Option<(BucketRate, TokenBucket)>>,
+    bucket: Mutex<Option<TokenBucket>>,
 }
 
 impl CallerUsage {
@@ -43,12 +43,12 @@ impl CallerUsage {
     /// # Errors
     /// None is left; the value is the time until the next one is.
     pub(super) fn take_request(&self, per_second: u32, now: ClockReading) -> Result<(), Duration> {
-        let rate = BucketRate { size: per_second.max(1), refill: Duration::from_secs(1) / per_second.max(1) };
+        let full = TokenBucket::full(per_second.max(1), Duration::from_secs(1) / per_second.max(1));
         let mut bucket = self.bucket.lock();
         match &mut *bucket {
-            Some((current_rate, bucket)) if *current_rate == rate => bucket.try_take(rate, now),
+            Some(bucket) if bucket.has_rate_of(&full) => bucket.try_take(now),
             // New, or of another rate since a reload.
-            other => other.insert((rate, TokenBucket::full(rate, now))).1.try_take(rate, now),
+            other => other.insert(full).try_take(now),
         }
     }
 }

@@ -105,7 +105,7 @@ fn a_waiting_caller_gets_a_login_soon_and_never_before_retry_after() {
 #[test]
 fn unplanned_logins_are_taken_from_a_bucket() {
     let mut budget = RetryBudget::new(at(0));
-    for _ in 0..LOGINS.size {
+    for _ in 0..LOGINS.size() {
         assert_eq!(budget.earliest_login(at(10)), at(10));
         budget.take_login(at(10));
     }
@@ -170,7 +170,7 @@ fn dead_tokens_lead_to_at_most_49_logins_in_the_first_hour_and_33_in_later_ones(
 fn restarts_leave_as_many_logins_for_callers_as_were_left() {
     let mut budget = RetryBudget::new(at(0));
     budget.record_success(at(0));
-    for _ in 0..LOGINS.size {
+    for _ in 0..LOGINS.size() {
         budget.take_for_caller(at(0));
         budget.take_login(at(0));
     }
@@ -189,14 +189,14 @@ fn changed_settings_forget_failures_and_refill_nothing() {
     budget.record_failure(at(0), FailureCause::Refused, None, 1.0);
     budget.reset_failures(at(10));
     assert_eq!((budget.failures(), budget.not_before()), (0, at(10)));
-    assert_eq!(budget.logins.available(LOGINS, at(10)), LOGINS.size - 1);
+    assert_eq!(budget.logins.available(at(10)), LOGINS.size() - 1);
 }
 
 #[test]
 fn optional_calls_leave_half_of_the_bucket_for_logins() {
     let mut budget = RetryBudget::new(at(0));
-    let taken = (0..LOGINS.size).filter(|_| budget.try_take_optional(at(0))).count();
-    assert_eq!((taken, budget.logins.available(LOGINS, at(0))), (4, 4));
+    let taken = (0..LOGINS.size()).filter(|_| budget.try_take_optional(at(0))).count();
+    assert_eq!((taken, budget.logins.available(at(0))), (4, 4));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_machine::clock::{Clock, ClockReading};
 
 /// Limits the calls to one server. Clones share the state.
@@ -75,7 +75,7 @@ impl CircuitBreaker {
     /// Creates a closed breaker.
     pub(crate) fn new(clock: Clock) -> Self {
         let slots = Semaphore::new(MAX_CALLS);
-        let attempts = Mutex::new(TokenBucket::full(ATTEMPTS, clock.now()));
+        let attempts = Mutex::new(ATTEMPTS);
         Self(Arc::new(Inner { clock, slots, parts: Mutex::default(), attempts }))
     }
 
@@ -100,18 +100,9 @@ impl CircuitBreaker {
     }
 
     async fn take_attempt(&self) {
-        loop {
-            let now = self.0.clock.now();
-            let available_at = {
-                let mut attempts = self.0.attempts.lock();
-                let available_at = attempts.available_at(ATTEMPTS, now, 1);
-                if now.until(available_at).is_zero() {
-                    attempts.take(ATTEMPTS, now, 1);
-                    return;
-                }
-                available_at
-            };
-            self.0.clock.sleep_until(available_at).await;
+        let try_take = || self.0.attempts.lock().try_take(self.0.clock.now());
+        while let Err(wait) = try_take() {
+            self.0.clock.sleep(wait).await;
         }
     }
 }
@@ -154,7 +145,7 @@ const MAX_CALLS: usize = 8;
 const MAX_CALLS_OF_PART: usize = 4;
 
 /// Calls to failing parts: at most 124 in the first hour.
-const ATTEMPTS: BucketRate = BucketRate { size: 64, refill: Duration::from_mins(1) };
+const ATTEMPTS: TokenBucket = TokenBucket::full(64, Duration::from_mins(1));
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward_credentials::token_bucket::{BucketRate, TokenBucket};
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_code::ErrorCode;
 use parking_lot::Mutex;
@@ -45,9 +45,7 @@ pub(crate) enum CreationRefusal {
 impl CreationLimit {
     /// Creates a limit with a full bucket.
     pub fn new(now: ClockReading) -> Self {
-        let bucket = TokenBucket::full(RATE, now);
-        let failures = RetryBudget::new(now);
-        Self(Mutex::new(LimitState { bucket, failures, error: None }))
+        Self(Mutex::new(LimitState { bucket: CREATIONS, failures: RetryBudget::new(now), error: None }))
     }
 
     /// Checks that a token may be created, without taking a permit.
@@ -59,7 +57,7 @@ impl CreationLimit {
     pub(crate) fn take(&self, now: ClockReading) -> Result<(), CreationRefusal> {
         let mut state = self.0.lock();
         state.check(now)?;
-        state.bucket.take(RATE, now, 1);
+        state.bucket.take(now, 1);
         Ok(())
     }
 
@@ -92,13 +90,13 @@ impl LimitState {
         if let Some((code, error)) = self.error.as_ref().filter(|_| !wait.is_zero()) {
             return Err(CreationRefusal::Failing { code: *code, error: Arc::clone(error), retry_after: wait });
         }
-        let retry_after = now.until(self.bucket.available_at(RATE, now, 1));
+        let retry_after = now.until(self.bucket.available_at(now, 1));
         if retry_after.is_zero() { Ok(()) } else { Err(CreationRefusal::RateLimited { retry_after }) }
     }
 }
 
 /// A burst of as many creations as tokens may be live, then one per second.
-const RATE: BucketRate = BucketRate { size: 64, refill: Duration::from_secs(1) };
+const CREATIONS: TokenBucket = TokenBucket::full(64, Duration::from_secs(1));
 
 #[cfg(test)]
 mod tests {

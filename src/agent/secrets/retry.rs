@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward_credentials::backoff::Backoff;
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 
@@ -64,7 +65,7 @@ impl RetrySchedule {
             ReadFailure::Unusable => slow.mul_f64(0.1f64.mul_add(unit, 0.9)),
             ReadFailure::Final => NEVER,
             ReadFailure::Refused(_) => {
-                let quick = Backoff::UPSTREAM.with_failures(self.failures).next(0.5 + unit / 2.0);
+                let quick = Backoff::UPSTREAM.with_failures(self.failures).next_half_jitter(unit);
                 if quick < slow.mul_f64(0.9) && budget.try_take(now) {
                     quick
                 } else {
@@ -114,48 +115,32 @@ pub struct QuickRetryBudget(Arc<Mutex<Budget>>);
 
 #[derive(Debug)]
 struct Budget {
-    remaining: u32,
-    refilled: Option<ClockReading>,
-    suspected: Option<ClockReading>,
+    quick_retries: TokenBucket,
+    suspicions: TokenBucket,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { remaining: QUICK_RETRIES, refilled: None, suspected: None }
+        Self { quick_retries: QUICK_RETRIES, suspicions: SUSPICIONS }
     }
 }
 
 impl QuickRetryBudget {
     fn try_take(&self, now: ClockReading) -> bool {
-        let mut budget = self.0.lock();
-        let mut refilled = budget.refilled.unwrap_or(now);
-        while budget.remaining < QUICK_RETRIES && now.since(refilled) >= REFILL {
-            budget.remaining += 1;
-            refilled = refilled + REFILL;
-        }
-        budget.refilled = Some(if budget.remaining == QUICK_RETRIES { now } else { refilled });
-        let is_taken = budget.remaining > 0;
-        budget.remaining = budget.remaining.saturating_sub(1);
-        is_taken
+        self.0.lock().quick_retries.try_take(now).is_ok()
     }
 
     /// True if a refusal that may be the policy's shall have the session check its token. At most once in two minutes,
     /// as for the API proxy: a policy that always refuses must not use up the checks that a dead token needs.
     pub(super) fn may_suspect_token(&self, now: ClockReading) -> bool {
-        let mut budget = self.0.lock();
-        let is_due = budget.suspected.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
-        if is_due {
-            budget.suspected = Some(now);
-        }
-        is_due
+        self.0.lock().suspicions.try_take(now).is_ok()
     }
 }
 
-/// Size of the budget; one retry is added each [`REFILL`]: at most 120 in any hour.
-const QUICK_RETRIES: u32 = 60;
-const REFILL: Duration = Duration::from_mins(1);
+/// At most 120 in any hour.
+const QUICK_RETRIES: TokenBucket = TokenBucket::full(60, Duration::from_mins(1));
 
-const SUSPICION_INTERVAL: Duration = Duration::from_mins(2);
+const SUSPICIONS: TokenBucket = TokenBucket::full(1, Duration::from_mins(2));
 
 /// Bounds of the longest wait while the server answers, whatever the interval is.
 const MIN_WAIT_BOUND: Duration = Duration::from_secs(5);

@@ -3,15 +3,22 @@
 use std::time::Duration;
 
 use keyward_credentials::backoff::random_unit;
+use keyward_credentials::token_bucket::TokenBucket;
 use keyward_machine::clock::ClockReading;
 
 use super::current_token::CurrentToken;
 
-/// Time of the next look-up, and of the last clock change that caused calls.
-#[derive(Debug, Default)]
+/// Time of the next look-up, and the clock changes that may cause calls.
+#[derive(Debug)]
 pub(super) struct LookupTimer {
     next: Option<ClockReading>,
-    after_clock_change: Option<ClockReading>,
+    clock_changes: TokenBucket,
+}
+
+impl Default for LookupTimer {
+    fn default() -> Self {
+        Self { next: None, clock_changes: TokenBucket::full(1, Duration::from_mins(1)) }
+    }
 }
 
 impl LookupTimer {
@@ -54,11 +61,7 @@ impl LookupTimer {
     /// Returns true, and counts it, if a clock change may cause a look-up or a login: a clock that is set all the time must not
     /// cause calls all the time.
     pub(super) fn allow_after_clock_change(&mut self, now: ClockReading) -> bool {
-        let is_allowed = self.after_clock_change.is_none_or(|last| now.since(last) >= CLOCK_CHANGE_INTERVAL);
-        if is_allowed {
-            self.after_clock_change = Some(now);
-        }
-        is_allowed
+        self.clock_changes.try_take(now).is_ok()
     }
 }
 
@@ -66,8 +69,6 @@ impl LookupTimer {
 fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
     now + interval.mul_f64(0.9 + 0.2 * unit)
 }
-
-const CLOCK_CHANGE_INTERVAL: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use keyward_machine::clock::ClockReading;
 #[derive(Debug, Default)]
 pub(super) struct ReplacementLimiter {
     /// Logins since a token was last seen alive.
-    unsuccessful: u32,
+    unsuccessful: usize,
     last: Option<ClockReading>,
 }
 
@@ -26,7 +26,7 @@ impl ReplacementLimiter {
         let allowed = now.until(self.next(now)).is_zero();
         if allowed {
             self.last = Some(now);
-            self.unsuccessful = self.unsuccessful.saturating_add(1).min(MAX_COUNTED);
+            self.unsuccessful = self.unsuccessful.saturating_add(1);
         }
         allowed
     }
@@ -35,19 +35,16 @@ impl ReplacementLimiter {
     pub(super) fn next(&self, now: ClockReading) -> ClockReading {
         let wait = match self.unsuccessful {
             0 => Duration::ZERO,
-            1 => FIRST_DELAY,
-            times => (MIN_DELAY * 4_u32.saturating_pow(times - 2)).min(MAX_DELAY),
+            times => DELAYS[times.min(DELAYS.len()) - 1],
         };
         self.last.map_or(now, |last| last + wait)
     }
 }
 
-/// A token that dies before the server has confirmed it is no longer refused to callers than a login may take.
-const FIRST_DELAY: Duration = Duration::from_secs(10);
-const MIN_DELAY: Duration = Duration::from_mins(1);
-const MAX_DELAY: Duration = Duration::from_mins(15);
-/// Beyond this the wait is [`MAX_DELAY`] anyway.
-const MAX_COUNTED: u32 = 8;
+/// Waits after the logins; the last one is repeated. The first one is short: a token that dies before the server has confirmed it is
+/// no longer refused to callers than a login may take.
+const DELAYS: [Duration; 4] =
+    [Duration::from_secs(10), Duration::from_mins(1), Duration::from_mins(4), Duration::from_mins(15)];
 
 #[cfg(test)]
 mod tests {

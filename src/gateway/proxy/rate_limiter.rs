@@ -3,12 +3,12 @@
 //!
 //! Unless configured, the limit is the `X-RateLimit-Limit` of the platform's responses. Requests over it wait in a queue;
 //! if the wait is too long, they are refused with that time. A slot is taken when its time has come, not in advance, so
-//! that a pause delays those that wait too. Windows, not a token bucket: after a pause, a bucket would let twice the
-//! limit pass within one of the platform's seconds.
+//! that a pause delays those that wait too.
 
-use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use keyward_credentials::sliding_window::SlidingWindow;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -38,67 +38,30 @@ pub(super) enum RequestClass {
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     configured: RateLimit,
-    schedule: Mutex<Schedule>,
-    /// Each is held by the first request in the queue of its limit.
-    queue_head_lock: tokio::sync::Mutex<()>,
-    run_list_head_lock: tokio::sync::Mutex<()>,
-}
-
-/// A limit with a queue of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Limit {
-    /// All requests, per second.
-    Requests,
-    /// Lists of runs, per minute.
-    RunLists,
-}
-
-#[derive(Debug)]
-struct Schedule {
-    /// Requests per second; `None` for unlimited.
-    rate: Option<usize>,
     /// True once the platform has reported its limit.
-    is_reported: bool,
-    requests: SlidingWindow,
-    run_lists: SlidingWindow,
-    /// End of a pause of all requests that the platform requested.
-    paused_until: Option<Instant>,
-    /// End of such a pause of lists of runs.
-    run_lists_paused_until: Option<Instant>,
+    is_reported: AtomicBool,
+    /// All requests, per second.
+    requests: Queue,
+    /// Lists of runs, per minute.
+    run_lists: Queue,
 }
 
-/// Times of the last requests that passed, at most as many as one span allows, and the length of the queue.
-#[derive(Debug, Default)]
-struct SlidingWindow {
-    sent_at: VecDeque<Instant>,
-    waiting: usize,
-}
-
-impl SlidingWindow {
-    /// Returns the slot of a request that `position` others precede, so that any `span` holds at most `max` requests.
-    fn slot(&mut self, max: usize, span: Duration, position: usize, earliest: Instant) -> Instant {
-        while self.sent_at.len() > max || self.sent_at.front().is_some_and(|sent_at| *sent_at + span <= earliest) {
-            self.sent_at.pop_front();
-        }
-        // `max` requests later, every slot comes again after one span.
-        let spans = position / max;
-        let offset = position % max;
-        let freed_by = (self.sent_at.len() + offset).checked_sub(max).and_then(|index| self.sent_at.get(index));
-        let free = freed_by.map_or(earliest, |sent_at| *sent_at + span);
-        free + span.saturating_mul(u32::try_from(spans).unwrap_or(u32::MAX))
-    }
+/// A limit, and the requests that wait for their slots.
+#[derive(Debug)]
+struct Queue {
+    window: Mutex<SlidingWindow>,
+    waiting: AtomicUsize,
+    /// Held by the first request.
+    head: tokio::sync::Mutex<()>,
 }
 
 /// A request's place in a queue; released when dropped, as when the caller disconnects.
 #[derive(Debug)]
-struct QueuePlace<'a> {
-    limiter: &'a RateLimiter,
-    limit: Limit,
-}
+struct QueuePlace<'a>(&'a Queue);
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        self.limiter.schedule.lock().window(self.limit).waiting -= 1;
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -124,17 +87,9 @@ impl RateLimiter {
             RateLimit::PerSecond(rate) => Some(usize::try_from(rate).unwrap_or(MAX_RATE).clamp(1, MAX_RATE)),
             RateLimit::None => None,
         };
-        let schedule = Schedule {
-            rate,
-            is_reported: false,
-            requests: SlidingWindow::default(),
-            run_lists: SlidingWindow::default(),
-            paused_until: None,
-            run_lists_paused_until: None,
-        };
-        let queue_head_lock = tokio::sync::Mutex::default();
-        let run_list_head_lock = tokio::sync::Mutex::default();
-        Self { configured, schedule: Mutex::new(schedule), queue_head_lock, run_list_head_lock }
+        let requests = Queue::new(rate, SECOND);
+        let run_lists = Queue::new(rate.map(|_| RUN_LISTS_PER_MINUTE), MINUTE);
+        Self { configured, is_reported: AtomicBool::new(false), requests, run_lists }
     }
 
     /// Waits for the request's slot. Returns the length of the wait.
@@ -144,51 +99,9 @@ impl RateLimiter {
     pub(super) async fn acquire(&self, class: RequestClass) -> Result<Duration, Duration> {
         let mut waited = Duration::ZERO;
         if class == RequestClass::RunList {
-            waited += self.wait_for_slot(Limit::RunLists).await?;
+            waited += self.run_lists.wait_for_slot().await?;
         }
-        Ok(waited + self.wait_for_slot(Limit::Requests).await?)
-    }
-
-    /// Waits for a slot of one limit. Returns the length of the wait.
-    ///
-    /// # Errors
-    /// The rest of the wait, if all of it is over the maximum.
-    async fn wait_for_slot(&self, limit: Limit) -> Result<Duration, Duration> {
-        let start = Instant::now();
-        let Some(_place) = self.enter(limit, start)? else { return Ok(Duration::ZERO) };
-        let head_lock = match limit {
-            Limit::Requests => &self.queue_head_lock,
-            Limit::RunLists => &self.run_list_head_lock,
-        };
-        // This lock is fair: it keeps the order of the requests.
-        let _guard = head_lock.lock().await;
-        loop {
-            let now = Instant::now();
-            let slot = self.schedule.lock().take_slot(limit, now);
-            if slot <= now {
-                return Ok(now - start);
-            }
-            if slot > start + MAX_WAIT {
-                return Err(slot - now);
-            }
-            // A pause may begin meanwhile, so the slot is computed again.
-            tokio::time::sleep_until(slot).await;
-        }
-    }
-
-    /// Adds a request to the queue; returns `None` if it passes at once. The error is a wait over the maximum.
-    fn enter(&self, limit: Limit, now: Instant) -> Result<Option<QueuePlace<'_>>, Duration> {
-        let mut schedule = self.schedule.lock();
-        let position = schedule.window(limit).waiting;
-        let slot = if position == 0 { schedule.take_slot(limit, now) } else { schedule.slot(limit, position, now) };
-        if slot > now + MAX_WAIT {
-            return Err(slot - now);
-        }
-        if position == 0 && slot <= now {
-            return Ok(None);
-        }
-        schedule.window(limit).waiting += 1;
-        Ok(Some(QueuePlace { limiter: self, limit }))
+        Ok(waited + self.requests.wait_for_slot().await?)
     }
 
     /// Applies the `X-RateLimit-Limit` of a response: 0 means "unlimited" (a Terraform Enterprise whose administrator has
@@ -198,11 +111,13 @@ impl RateLimiter {
         if self.configured == RateLimit::FromServer {
             let positive = limit.filter(|limit| *limit > 0);
             let rate = positive.map(|limit| usize::try_from(limit).unwrap_or(MAX_RATE).min(MAX_RATE));
-            let mut schedule = self.schedule.lock();
-            if limit.is_some() || !schedule.is_reported {
-                schedule.rate = rate;
+            // Locked before the check, so that a response without a limit does not undo a concurrent one with it.
+            let mut requests = self.requests.window.lock();
+            if limit.is_some() || !self.is_reported.load(Ordering::Relaxed) {
+                requests.set_max(rate);
+                self.run_lists.window.lock().set_max(rate.map(|_| RUN_LISTS_PER_MINUTE));
             }
-            schedule.is_reported |= limit.is_some();
+            self.is_reported.fetch_or(limit.is_some(), Ordering::Relaxed);
         }
     }
 
@@ -215,47 +130,58 @@ impl RateLimiter {
     /// limit per second could ask for, the limit per minute is meant, and only lists of runs wait.
     pub(super) fn pause(&self, class: RequestClass, time: Duration) {
         if self.is_enabled() {
-            let end = Instant::now() + time.min(MAX_WAIT);
-            let mut schedule = self.schedule.lock();
-            let pause = match class {
-                RequestClass::RunList if time > SECOND => &mut schedule.run_lists_paused_until,
-                RequestClass::RunList | RequestClass::Other => &mut schedule.paused_until,
+            let queue = match class {
+                RequestClass::RunList if time > SECOND => &self.run_lists,
+                RequestClass::RunList | RequestClass::Other => &self.requests,
             };
-            *pause = Some(pause.map_or(end, |paused_until| paused_until.max(end)));
+            queue.window.lock().pause_until(Instant::now() + time.min(MAX_WAIT));
         }
     }
 }
 
-impl Schedule {
-    fn window(&mut self, limit: Limit) -> &mut SlidingWindow {
-        match limit {
-            Limit::Requests => &mut self.requests,
-            Limit::RunLists => &mut self.run_lists,
+impl Queue {
+    fn new(max: Option<usize>, span: Duration) -> Self {
+        let window = Mutex::new(SlidingWindow::new(max, span));
+        Self { window, waiting: AtomicUsize::new(0), head: tokio::sync::Mutex::default() }
+    }
+
+    /// Waits for a slot. Returns the length of the wait.
+    ///
+    /// # Errors
+    /// The rest of the wait, if all of it is over the maximum.
+    async fn wait_for_slot(&self) -> Result<Duration, Duration> {
+        let start = Instant::now();
+        let Some(_place) = self.enter(start)? else { return Ok(Duration::ZERO) };
+        // This lock is fair: it keeps the order of the requests.
+        let _guard = self.head.lock().await;
+        loop {
+            let now = Instant::now();
+            let slot = self.window.lock().take_slot(now);
+            if slot <= now {
+                return Ok(now - start);
+            }
+            if slot > start + MAX_WAIT {
+                return Err(slot - now);
+            }
+            // A pause may begin meanwhile, so the slot is computed again.
+            tokio::time::sleep_until(slot).await;
         }
     }
 
-    /// Returns the slot of a request that `position` others precede.
-    fn slot(&mut self, limit: Limit, position: usize, now: Instant) -> Instant {
-        let pause = match limit {
-            Limit::Requests => &mut self.paused_until,
-            Limit::RunLists => &mut self.run_lists_paused_until,
-        };
-        *pause = pause.filter(|paused_until| *paused_until > now);
-        let resumed = pause.unwrap_or(now);
-        match (limit, self.rate) {
-            (_, None) => resumed,
-            (Limit::Requests, Some(rate)) => self.requests.slot(rate, SECOND, position, resumed),
-            (Limit::RunLists, Some(_)) => self.run_lists.slot(RUN_LISTS_PER_MINUTE, MINUTE, position, resumed),
+    /// Adds a request to the queue; returns `None` if it passes at once. The error is a wait over the maximum.
+    fn enter(&self, now: Instant) -> Result<Option<QueuePlace<'_>>, Duration> {
+        let mut window = self.window.lock();
+        let position = self.waiting.load(Ordering::Relaxed);
+        let slot = if position == 0 { window.take_slot(now) } else { window.slot(position, now) };
+        if slot > now + MAX_WAIT {
+            return Err(slot - now);
         }
-    }
-
-    /// Returns the slot of the first request in the queue, and counts the request if its slot has come.
-    fn take_slot(&mut self, limit: Limit, now: Instant) -> Instant {
-        let slot = self.slot(limit, 0, now);
-        if slot <= now && self.rate.is_some() {
-            self.window(limit).sent_at.push_back(now);
+        if position == 0 && slot <= now {
+            return Ok(None);
         }
-        slot
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        drop(window);
+        Ok(Some(QueuePlace(self)))
     }
 }
 

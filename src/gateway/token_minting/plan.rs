@@ -83,7 +83,7 @@ impl MintRetryPolicy {
                 self.passing.next(unit).max(retry_after.unwrap_or_default()).max(MIN_DELAY)
             }
             // At least half of the backoff: the platform counts each attempt as a failed login.
-            MintFailure::Rejected => self.refused.next(0.5f64.mul_add(unit, 0.5)),
+            MintFailure::Rejected => self.refused.next_half_jitter(unit),
             MintFailure::Locked => MIN_DELAY,
         }
     }

@@ -3,54 +3,47 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use keyward_credentials::token_bucket::TokenBucket;
+use keyward_machine::clock::Clock;
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 /// Counts logged and suppressed rejections by reason.
 #[derive(Debug, Default)]
-pub struct LogThrottle(Mutex<HashMap<&'static str, Entry>>);
-
-#[derive(Debug)]
-struct Entry {
-    since: Instant,
-    lines: u32,
-    suppressed: u64,
+pub struct LogThrottle {
+    clock: Clock,
+    /// Lines that may be logged, and the rejections suppressed since the last one.
+    reasons: Mutex<HashMap<&'static str, (TokenBucket, u64)>>,
 }
 
 impl LogThrottle {
     /// Returns `None` if one more rejection for this reason is not to be logged, else the number of rejections
     /// suppressed before it.
     pub fn allow(&self, reason: &'static str) -> Option<u64> {
-        let now = Instant::now();
-        let mut all = self.0.lock();
-        let entry = all.entry(reason).or_insert(Entry { since: now, lines: 0, suppressed: 0 });
-        if now - entry.since >= RESET_AFTER {
-            entry.lines = 0;
+        let mut reasons = self.reasons.lock();
+        let (lines, suppressed) = reasons.entry(reason).or_insert((LINES, 0));
+        if lines.try_take(self.clock.now()).is_ok() {
+            return Some(std::mem::take(suppressed));
         }
-        if entry.lines < INITIAL_LOGGED || now - entry.since >= LOG_INTERVAL {
-            entry.since = now;
-            entry.lines = entry.lines.saturating_add(1);
-            return Some(std::mem::take(&mut entry.suppressed));
-        }
-        entry.suppressed += 1;
+        *suppressed += 1;
         None
     }
 }
 
-/// Rejections logged individually at first.
-const INITIAL_LOGGED: u32 = 5;
-/// Interval of log lines after that.
-const LOG_INTERVAL: Duration = Duration::from_mins(1);
-/// Time after the last rejection until the count starts anew.
-const RESET_AFTER: Duration = Duration::from_mins(10);
+/// Five at first, then one a minute.
+const LINES: TokenBucket = TokenBucket::full(5, Duration::from_mins(1));
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use keyward_machine::clock::TestClock;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn the_first_rejections_are_logged_then_one_a_minute_with_a_count() {
-        let log_throttle = LogThrottle::default();
+        let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
+        let log_throttle = LogThrottle { clock, ..LogThrottle::default() };
         let allowed = |times: usize| (0..times).filter_map(|_| log_throttle.allow("browser")).collect::<Vec<_>>();
         assert_eq!(allowed(1000), [0; 5]);
         assert_eq!(log_throttle.allow("key"), Some(0), "another reason");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
+use keyward_credentials::backoff::Backoff;
 use keyward_telemetry::time_format::seconds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -325,7 +326,7 @@ impl ConnectionMetrics {
 pub(super) struct AcceptBackoff {
     /// Name of the listener; empty for one without metrics.
     listener: Arc<str>,
-    pause: Duration,
+    backoff: Backoff,
     logged: Option<Instant>,
     /// Time of the reported failure, until a connection is accepted.
     failing_since: Option<Instant>,
@@ -333,7 +334,7 @@ pub(super) struct AcceptBackoff {
 
 impl AcceptBackoff {
     pub(super) const fn new(listener: Arc<str>) -> Self {
-        Self { listener, pause: Duration::ZERO, logged: None, failing_since: None }
+        Self { listener, backoff: Self::PAUSES, logged: None, failing_since: None }
     }
 
     /// Has `evict` close an idle connection to free a descriptor, or waits.
@@ -351,13 +352,13 @@ impl AcceptBackoff {
             tracing::warn!(event = "listener.accept.failed", listener, error, "cannot accept connections for now");
         }
         let freed = evict();
-        self.pause = (self.pause * 2).clamp(Self::MIN_BACKOFF, Self::MAX_BACKOFF);
-        let pause = if freed { Self::MIN_BACKOFF } else { self.pause };
+        let pause = self.backoff.next(1.0);
+        let pause = if freed { Self::MIN_PAUSE } else { pause };
         let _ = tokio::time::timeout(pause, stop.cancelled()).await;
     }
 
     pub(super) fn reset(&mut self) {
-        self.pause = Duration::ZERO;
+        self.backoff.reset();
         if let Some(since) = self.failing_since.take() {
             let listener = &*self.listener;
             let lasted_seconds = seconds(since.elapsed());
@@ -366,7 +367,7 @@ impl AcceptBackoff {
     }
 
     /// Without a free descriptor `accept` fails at once: the loop would occupy a whole core.
-    const MIN_BACKOFF: Duration = Duration::from_millis(50);
-    const MAX_BACKOFF: Duration = Duration::from_secs(1);
+    const PAUSES: Backoff = Backoff::new(Self::MIN_PAUSE, Duration::from_secs(1));
+    const MIN_PAUSE: Duration = Duration::from_millis(50);
     const QUIET: Duration = Duration::from_secs(10);
 }
