@@ -4,76 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 
-use keyward_telemetry::error_code::ErrorCode;
-
-/// Status of one session. Times are RFC 3339, in UTC.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct SessionStatus {
-    /// Source of the machine's identity, such as `metadata service (system-assigned)`.
-    pub identity: String,
-    /// Address of the Vault, OpenBao or Consul-compatible server.
-    pub server: String,
-    /// Role of the login.
-    pub role: String,
-    /// A token is available.
-    pub serving: bool,
-    /// Policies of the token.
-    pub policies: Vec<String>,
-    /// The token can be renewed.
-    pub renewable: bool,
-    /// Start of the token's lease: its login, or the last renewal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub obtained: Option<String>,
-    /// Expiry of the token; absent for a token without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires: Option<String>,
-    /// Next step: `renew`, `login` or `wait`.
-    pub next_step: String,
-    /// Time of the next step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_step_at: Option<String>,
-    /// Time of the server's last response about the token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_checked: Option<String>,
-    /// Call in flight.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub activity: Option<SessionActivity>,
-    /// Number of failures in a row.
-    pub failures: u32,
-    /// Last failure, with its cause.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
-    /// Code of the last failure, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error_code: Option<ErrorCode>,
-}
-
-/// Call of a session in flight. Times are RFC 3339, in UTC.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SessionActivity {
-    /// Kind of the call.
-    pub(crate) kind: ActivityKind,
-    /// Beginning of the call.
-    pub(crate) since: String,
-    /// Time at which the session gives the call up.
-    pub(crate) deadline: String,
-}
-
-/// Kind of a session's call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ActivityKind {
-    /// Gets the proof of a login from the identity source.
-    Proof,
-    /// Logs in at the server.
-    Login,
-    /// Renews the token.
-    Renewal,
-    /// Looks the token up.
-    Lookup,
-}
+use keyward_telemetry::status::SessionEntry;
 
 /// Registry of the sessions' status. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +14,7 @@ pub struct SessionStatusRegistry(Arc<Mutex<RegistryState>>);
 #[derive(Debug, Default)]
 struct RegistryState {
     /// Handles by name, oldest first: during a replacement there are two, and the newest one that has reported counts.
-    sessions: BTreeMap<String, Vec<(u64, SessionStatus)>>,
+    sessions: BTreeMap<String, Vec<(u64, SessionEntry)>>,
     /// Number of handles created so far.
     created: u64,
 }
@@ -97,7 +29,7 @@ impl SessionStatusRegistry {
     }
 
     /// Returns the status of all sessions by name.
-    pub fn sessions(&self) -> BTreeMap<String, SessionStatus> {
+    pub fn sessions(&self) -> BTreeMap<String, SessionEntry> {
         let state = self.0.lock();
         state.sessions.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
     }
@@ -113,7 +45,7 @@ pub struct SessionStatusHandle {
 
 impl SessionStatusHandle {
     /// Replaces the session's status. Returns true if the registry shows this handle's status.
-    pub fn update(&self, session: SessionStatus) -> bool {
+    pub fn update(&self, session: SessionEntry) -> bool {
         let mut state = self.registry.0.lock();
         let all = state.sessions.entry(self.name.clone()).or_default();
         match all.binary_search_by_key(&self.id, |(id, _)| *id) {
@@ -151,7 +83,7 @@ mod tests {
         let registry = SessionStatusRegistry::default();
         let shown = || registry.sessions().get("web").map(|session| session.role.clone());
         let update = |handle: &SessionStatusHandle, role: &str| {
-            handle.update(SessionStatus { role: role.to_owned(), ..SessionStatus::default() })
+            handle.update(SessionEntry { role: role.to_owned(), ..SessionEntry::default() })
         };
         let old = registry.register("web");
         let new = registry.register("web");

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use keyward_config as config;
 use keyward_credentials::credential_watch::CredentialWatch;
-use keyward_gateway::availability::PlatformStatus;
 use keyward_gateway::client_setup::{
     ChildEnv, ClientTokenKind, ClientTokenSource, GatewayClient, ProgramCliConfig, TerraformConfigFile,
 };
@@ -85,7 +84,7 @@ pub(super) fn commit(gateways: &mut Gateways, mut plan: GatewayPlan, shared: &Sh
     for part in gateways.take_ended(&plan) {
         match plan.find(NAME) {
             None => {
-                shared.status_registry.remove_section(PlatformStatus::KEY);
+                shared.status_registry.update(|status| status.platform = None);
                 #[cfg(feature = "ui")]
                 shared.ui_sources.set_gateway(None);
                 part.handle.close_idle.cancel();

@@ -13,7 +13,6 @@ use keyward_http::server::Endpoint;
 use keyward_machine::command::{Launcher, SpawnerConnection};
 use keyward_machine::tasks::TaskGroup;
 use keyward_telemetry::health::Health;
-use keyward_telemetry::status::ReloadFailure;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -281,7 +280,7 @@ impl Reloader {
         self.notifier.reloading();
         let outcome = match new.and_then(|new| self.apply(agent, new)) {
             Ok(()) => {
-                self.shared.status_registry.record_reload(ReloadFailure::default());
+                self.set_reload_error(None, false);
                 tracing::info!(event = "config.reload.ok", "reloaded the configuration");
                 "ok"
             }
@@ -293,13 +292,18 @@ impl Reloader {
                         "rejected the new configuration; the old one stays in use"
                     );
                 }
-                let failure = ReloadFailure { error: Some(errors.join("; ")), needs_restart };
-                self.shared.status_registry.record_reload(failure);
+                self.set_reload_error(Some(errors.join("; ")), needs_restart);
                 "failed"
             }
         };
         self.shared.metrics.get::<ReloadMetrics>().reloads.get_or_create(&OutcomeLabels { outcome }).inc();
         self.notifier.notify_reloaded();
+    }
+
+    fn set_reload_error(&self, error: Option<String>, needs_restart: bool) {
+        self.shared.status_registry.update(|status| {
+            (status.reload_error, status.reload_needs_restart) = (error, needs_restart);
+        });
     }
 
     fn apply(&mut self, agent: &mut RunningAgent, new: Config) -> Result<(), ReloadRejected> {

@@ -21,7 +21,7 @@ use keyward_machine::command::{ExecutableOpener, Launcher};
 use keyward_telemetry::audit::Auditor;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status_registry::StatusRegistry;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 

@@ -8,7 +8,6 @@ use keyward_config as config;
 use keyward_http::guard::AccessMode;
 use keyward_http::server::{Listener, ListenerMetrics, Peer, ResponseFuture};
 use keyward_telemetry::recent_events;
-use keyward_telemetry::status::Status;
 use keyward_ui::{self as ui, StatusSource};
 
 use super::session::Shared;
@@ -31,7 +30,7 @@ pub(super) fn service(
     let agent = StatusSource::new(move || {
         let mut sessions = sessions.sessions();
         sessions.retain(|name, _| session_names.contains(name));
-        serde_json::to_value(Status::new(&registry, &health, sessions)).and_then(serde_json::from_value)
+        registry.collect(&health, sessions)
     });
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
     let deps = ui::Deps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };

@@ -1,7 +1,7 @@
 //! Edition, release and API version of a server, and which changes it can have.
 
 use http::{HeaderMap, HeaderName};
-use serde::Serialize;
+use keyward_telemetry::status::PlatformEntry;
 
 use super::api_changelog::{Change, Edition, GatewayAction, Release};
 
@@ -46,31 +46,12 @@ pub(crate) enum Availability {
     Unknown,
 }
 
-/// Facts about the gateway's upstream, HCP Terraform or Terraform Enterprise; each is `None` until the upstream has
-/// reported it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlatformStatus {
-    /// Origin of the upstream, such as `https://app.terraform.io`.
-    pub(crate) upstream: String,
-    /// `hosted` or `self-managed`.
-    pub(crate) product: Option<&'static str>,
-    /// Release of a self-managed one.
-    pub(crate) release: Option<String>,
-    /// Version of its API, such as `2.6`.
-    pub(crate) api_version: Option<String>,
-}
-
-impl PlatformStatus {
-    /// Key in the status of the process.
-    pub const KEY: &str = "platform";
-}
-
 impl ServerInfo {
     /// Converts to the form of the status report; `upstream` is the platform's origin.
-    pub(crate) fn to_status(&self, upstream: &str) -> PlatformStatus {
-        PlatformStatus {
+    pub(crate) fn to_status(&self, upstream: &str) -> PlatformEntry {
+        PlatformEntry {
             upstream: upstream.to_owned(),
-            product: self.product.map(Product::as_str),
+            product: self.product.map(|product| product.as_str().to_owned()),
             release: self.release.map(|release| release.to_string()),
             api_version: self.api_version.clone(),
         }

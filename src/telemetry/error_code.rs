@@ -52,7 +52,7 @@ impl ErrorCode {
     }
 
     /// Adds the code to a message, as `TEXT [KW-1203]`.
-    pub fn tag(code: Option<Self>, text: &str) -> String {
+    pub fn tag(code: Option<impl fmt::Display>, text: &str) -> String {
         code.map_or_else(|| text.to_owned(), |code| format!("{text} [{code}]"))
     }
 }

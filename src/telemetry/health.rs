@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error_code::ErrorCode;
+use crate::status::ComponentEntry;
 use component::Registration;
 
-pub use component::{Component, ComponentStatus, Warning};
+pub use component::Component;
 
 /// Health of all components of the process. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -53,7 +54,7 @@ impl Health {
     }
 
     /// Returns all components by name, each with what operators see of it.
-    pub fn statuses(&self) -> BTreeMap<String, ComponentStatus> {
+    pub fn statuses(&self) -> BTreeMap<String, ComponentEntry> {
         let now = self.now();
         self.collect(|registration| registration.status(now))
     }

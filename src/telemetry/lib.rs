@@ -16,8 +16,9 @@ pub mod error_code;
 pub mod outage;
 
 // 2: the state of components
-pub mod health;
 pub mod status;
+pub mod health;
+pub mod status_registry;
 pub mod metrics;
 pub mod recent_events;
 

@@ -154,13 +154,7 @@ impl Router {
     }
 
     fn agent(&self, request: &PageRequest) -> PageResponse {
-        let status = match self.deps.agent.read() {
-            Ok(status) => status,
-            Err(error) => {
-                let message = format!("the status cannot be read: {error}");
-                return request_error(request, StatusCode::INTERNAL_SERVER_ERROR, &message);
-            }
-        };
+        let status = self.deps.agent.read();
         let events = recent_events::latest();
         let now = self.deps.clock.now().wall;
         let page = match request.path.as_str() {

@@ -42,16 +42,16 @@ impl Sources {
 #[derive(Clone)]
 pub struct StatusSource(Arc<ReadStatus>);
 
-type ReadStatus = dyn Fn() -> serde_json::Result<StatusDocument> + Send + Sync;
+type ReadStatus = dyn Fn() -> StatusDocument + Send + Sync;
 
 impl StatusSource {
     /// Wraps a function that takes the status.
-    pub fn new(take: impl Fn() -> serde_json::Result<StatusDocument> + Send + Sync + 'static) -> Self {
+    pub fn new(take: impl Fn() -> StatusDocument + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
     /// Takes the status.
-    pub(super) fn read(&self) -> serde_json::Result<StatusDocument> {
+    pub(super) fn read(&self) -> StatusDocument {
         (self.0)()
     }
 }

@@ -9,7 +9,7 @@ use keyward_http::peer::{ExecutableAge, PeerChange, PeerFacts, PeerIdentity};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::{Attestation, AuditedRequest};
 use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status_registry::StatusRegistry;
 use prometheus_client::metrics::counter::Counter;
 
 use super::cgroup_path;
@@ -147,7 +147,8 @@ impl CallerGate {
     /// Publishes the callers' status and connections.
     pub(crate) fn publish(&self, status_registry: &StatusRegistry) {
         if let Some(gate) = self.0.as_deref() {
-            status_registry.set_section("callers", &gate.deps.registry.status(&gate.policy));
+            let callers = gate.deps.registry.status(&gate.policy);
+            status_registry.update(|status| status.callers = Some(callers));
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use keyward_credentials::token_bucket::TokenBucket;
 use keyward_http::peer::PeerKernel;
 use keyward_machine::clock::ClockReading;
+use keyward_telemetry::status::{CallerEntry, CallersEntry};
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use super::grants::CallerTokenScope;
 use super::policy::CallerPolicy;
@@ -53,35 +53,6 @@ impl CallerUsage {
     }
 }
 
-/// Callers as `GET /agent/v1/status` shows them.
-#[derive(Debug, Serialize)]
-struct CallersStatus {
-    /// Facts about processes that the kernel reports, by name.
-    #[serde(rename = "kernel")]
-    kernel_features: BTreeMap<&'static str, bool>,
-    /// Each caller, in the order of the rules.
-    callers: Vec<CallerStatus>,
-    /// Requests of processes that no rule matches.
-    unmatched: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct CallerStatus {
-    name: String,
-    /// Criteria of the rule.
-    matches: String,
-    routes: Vec<&'static str>,
-    connections: usize,
-    admitted: u64,
-    refused: u64,
-    /// Scope of its caller tokens; absent for a caller without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_scope: Option<&'static str>,
-    /// Live tokens of its processes; absent for a caller without them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tokens: Option<usize>,
-}
-
 impl CallerRegistry {
     /// Returns the kernel that identifies callers; `probe` is called once.
     pub fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
@@ -102,26 +73,27 @@ impl CallerRegistry {
     }
 
     /// Returns the status of the callers of a policy.
-    pub(super) fn status(&self, policy: &CallerPolicy) -> impl Serialize + use<> {
+    pub(super) fn status(&self, policy: &CallerPolicy) -> CallersEntry {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let callers = policy.rules().iter().map(|rule| {
             let usage = self.usage(&rule.name);
             let scope = rule.grants.derived_token.as_ref().map(|options| options.scope);
-            CallerStatus {
+            CallerEntry {
                 name: rule.name.clone(),
                 matches: rule.matches.to_string(),
-                routes: rule.grants.route_names(),
+                routes: rule.grants.route_names().into_iter().map(str::to_owned).collect(),
                 connections: usage.open.load(Ordering::Relaxed),
                 admitted: load(&usage.admitted),
                 refused: load(&usage.refused),
-                token_scope: scope.map(CallerTokenScope::name),
+                token_scope: scope.map(|scope| scope.name().to_owned()),
                 tokens: (scope == Some(CallerTokenScope::Process)).then(|| usage.tokens.load(Ordering::Relaxed)),
             }
         });
         let callers = callers.collect();
         let state = self.0.lock();
-        let kernel_features = state.kernel.iter().flat_map(|kernel| kernel.support().features()).collect();
-        CallersStatus { kernel_features, callers, unmatched: load(&state.unmatched.refused) }
+        let kernel = state.kernel.iter().flat_map(|kernel| kernel.support().features());
+        let kernel = kernel.map(|(feature, has)| (feature.to_owned(), has)).collect();
+        CallersEntry { kernel, callers, unmatched: load(&state.unmatched.refused) }
     }
 }
 

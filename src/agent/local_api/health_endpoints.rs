@@ -12,7 +12,6 @@ use super::metrics::ReadyMetrics;
 
 use keyward_telemetry::health::Component;
 use keyward_telemetry::metrics::CONTENT_TYPE;
-use keyward_telemetry::status::Status;
 
 use crate::json_response::{error, json, with_body};
 
@@ -21,7 +20,7 @@ pub(super) fn status(deps: &LocalApiDeps, visible: impl Fn(&String) -> bool) -> 
     let mut sessions = deps.session_statuses.sessions();
     sessions.retain(|name, _| visible(name));
     deps.callers.publish(&deps.status_registry);
-    json(StatusCode::OK, &Status::new(&deps.status_registry, &deps.health, sessions))
+    json(StatusCode::OK, &deps.status_registry.collect(&deps.health, sessions))
 }
 
 pub(super) fn live() -> Response<Full<Bytes>> {

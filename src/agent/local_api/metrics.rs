@@ -41,9 +41,9 @@ impl ReadyMetrics {
         self.ready.clear();
         self.warning.clear();
         for (component, status) in health.statuses() {
-            let required = if status.component.required { "true" } else { "false" };
+            let required = if status.required { "true" } else { "false" };
             let labels = ComponentLabels { component, required };
-            self.ready.get_or_create(&labels).set(status.component.ready.into());
+            self.ready.get_or_create(&labels).set(status.ready.into());
             self.warning.get_or_create(&labels).set(status.warning.is_some().into());
         }
     }

@@ -33,7 +33,7 @@ use keyward_http::guard;
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status_registry::StatusRegistry;
 
 use crate::caller_tokens::CallerTokens;
 use crate::callers::CallerGate;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::status::ActivityKind;
 use tokio::sync::watch;
 
 use super::credential_files::CredentialFiles;
@@ -15,7 +16,6 @@ use super::proof_cache::ProofCache;
 use crate::identity::{IdentityProof, IdentitySource, PROOF_TIME_LIMIT};
 use crate::login::{Login, LoginError};
 use crate::server_client::{CallError, LookupResponse, RenewResponse};
-use crate::session_status::ActivityKind;
 use crate::token::{Generation, Token};
 
 /// Generation of the token that was looked up, and the result.

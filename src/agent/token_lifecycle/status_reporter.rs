@@ -7,13 +7,13 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health;
 use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::outage::Outage;
-use keyward_telemetry::time_format::format_rfc3339;
+use keyward_telemetry::status::{ActivityEntry, SessionEntry, Timestamp};
 
 use super::current_token::CurrentToken;
 use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics, SessionStepLabels};
 use super::schedule::NextStep;
 use super::session_calls::{CallInFlight, ProofTimes};
-use crate::session_status::{SessionActivity, SessionStatus, SessionStatusHandle};
+use crate::session_status::SessionStatusHandle;
 
 /// Reports one session's status, metrics and health.
 #[derive(Debug)]
@@ -55,8 +55,8 @@ impl StatusReporter {
     /// Updates status, health and gauges.
     pub(super) fn update(&self, snapshot: &SessionSnapshot<'_>) {
         let current = snapshot.current;
-        let time = |at: ClockReading| format_rfc3339(snapshot.now.wall_time_of(at));
-        let session = SessionStatus {
+        let time = |at: ClockReading| Timestamp::from(snapshot.now.wall_time_of(at));
+        let session = SessionEntry {
             identity: self.identity.clone(),
             server: self.server.clone(),
             role: self.role.clone(),
@@ -64,18 +64,18 @@ impl StatusReporter {
             policies: current.map(|current| current.token.policies.clone()).unwrap_or_default(),
             renewable: current.is_some_and(|current| current.lifetime.renewable),
             obtained: current.map(|current| time(current.lifetime.obtained)),
-            expires: current.and_then(|current| Some(format_rfc3339(current.lifetime.ends?.wall))),
+            expires: current.and_then(|current| Some(current.lifetime.ends?.wall.into())),
             next_step: snapshot.next.name().to_owned(),
-            next_step_at: snapshot.next.at().map(|at| format_rfc3339((snapshot.now + snapshot.now.until(at)).wall)),
-            last_checked: snapshot.last_checked.map(|at| format_rfc3339(at.wall)),
-            activity: snapshot.in_flight.map(|call| SessionActivity {
+            next_step_at: snapshot.next.at().map(|at| (snapshot.now + snapshot.now.until(at)).wall.into()),
+            last_checked: snapshot.last_checked.map(|at| at.wall.into()),
+            activity: snapshot.in_flight.map(|call| ActivityEntry {
                 kind: call.kind,
-                since: time(call.since),
-                deadline: time(call.deadline),
+                since: Some(time(call.since)),
+                deadline: Some(time(call.deadline)),
             }),
             failures: snapshot.failures,
             last_error: snapshot.last_error.map(str::to_owned),
-            last_error_code: snapshot.last_error.and(snapshot.last_error_code),
+            last_error_code: snapshot.last_error.and(snapshot.last_error_code).map(|code| code.to_string()),
         };
         if snapshot.reason.is_empty() {
             self.health.set_ready();

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use keyward_config::SandboxMode;
 use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status::SandboxEntry;
+use keyward_telemetry::status_registry::StatusRegistry;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use serde::Serialize;
 
 /// The sandbox of this process.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct SandboxReport {
     /// Setting `agent.sandbox`.
     pub(super) mode: &'static str,
@@ -28,8 +28,7 @@ pub struct SandboxReport {
 }
 
 /// Part of the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     NoNewPrivileges,
     Capabilities,
@@ -123,7 +122,15 @@ impl MetricSet for SandboxMetrics {
 
 /// Publishes the sandbox in status and metrics.
 pub(crate) fn publish(report: &SandboxReport, status: &StatusRegistry, metrics: &Metrics) {
-    status.set_section("sandbox", report);
+    let entry = SandboxEntry {
+        mode: report.mode.to_owned(),
+        landlock_abi: report.landlock_abi,
+        parts: report.parts.iter().map(|part| part.name().to_owned()).collect(),
+        missing: report.missing.clone(),
+        denied_replacements: report.denied_replacements.clone(),
+        capabilities: report.capabilities.iter().map(|&name| name.to_owned()).collect(),
+    };
+    status.update(|status| status.sandbox = Some(entry));
     for part in Part::ALL {
         let gauge = metrics.get::<SandboxMetrics>().parts.get_or_create(&PartLabels { part: part.name() }).clone();
         gauge.set(i64::from(report.parts.contains(&part)));

@@ -142,9 +142,8 @@ fn format_platform(platform: &PlatformEntry) -> String {
 /// Formats the requests of each caller, and those of processes that are none.
 fn format_callers(callers: &CallersEntry) -> Vec<String> {
     let format_caller = |caller: &CallerEntry| {
-        let CallerEntry { name, connections, admitted, refused, token_scope, tokens } = caller;
-        let tokens = token_scope.as_deref().filter(|scope| *scope == "process").map(|_| format!(", {tokens} tokens"));
-        let tokens = tokens.unwrap_or_default();
+        let CallerEntry { name, connections, admitted, refused, tokens, .. } = caller;
+        let tokens = tokens.map(|tokens| format!(", {tokens} tokens")).unwrap_or_default();
         let requests = format!("{admitted} requests admitted, {refused} refused");
         strip_control_chars(&format!("caller {name}: {connections} connections, {requests}{tokens}"))
     };

@@ -1,5 +1,6 @@
 //! The gateway's own endpoints, which require the local token.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
@@ -7,9 +8,9 @@ use hyper::body::Incoming;
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::Health;
-use keyward_telemetry::status::{Status, StatusRegistry};
+use keyward_telemetry::status_registry::StatusRegistry;
 use keyward_telemetry::time_format::format_rfc3339;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::body::GatewayBody;
 use super::local_response::{error_response, local_response, method_not_allowed};
@@ -62,8 +63,7 @@ impl AdminApi {
     /// Builds the status of the process, for `keyward status` where no local API listens. Sessions are omitted: they
     /// are shown to callers of that API only.
     fn status(&self) -> Value {
-        let status = Status::new(&self.status_registry, &self.health, Map::new());
-        serde_json::to_value(status).unwrap_or_default()
+        serde_json::to_value(self.status_registry.collect(&self.health, BTreeMap::new())).unwrap_or_default()
     }
 
     /// Builds the report of calls that the API history is about, by client, with their replacements.

@@ -15,7 +15,7 @@ use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::{Health, HealthHandle};
 use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status_registry::StatusRegistry;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 use keyward_machine::clock::Clock;
 use keyward_telemetry::outage::SharedOutage;
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status_registry::StatusRegistry;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::availability::{PlatformStatus, Product, ServerInfo};
+use crate::availability::{Product, ServerInfo};
 
 /// Product and release of the platform, as far as they are known.
 #[derive(Debug)]
@@ -32,7 +32,12 @@ impl PlatformInfo {
 
     /// Shows in the status what is known now.
     pub(super) fn publish(&self) {
-        self.status_registry.set_section(PlatformStatus::KEY, &self.server().to_status(&self.origin));
+        self.show(&self.server());
+    }
+
+    fn show(&self, server: &ServerInfo) {
+        let platform = server.to_status(&self.origin);
+        self.status_registry.update(|status| status.platform = Some(platform));
     }
 
     /// Learns product and release from response headers; most responses repeat what is known.
@@ -47,7 +52,7 @@ impl PlatformInfo {
                 api_version = learned.api_version,
                 "detected product and release of the platform"
             );
-            self.status_registry.set_section(PlatformStatus::KEY, &learned.to_status(&self.origin));
+            self.show(&learned);
             *current = Arc::new(learned);
         }
     }

@@ -4,7 +4,7 @@ use keyward_machine::clock::ClockReading;
 use serde::Serialize;
 
 use crate::error_code::ErrorCode;
-use crate::time_format::format_rfc3339;
+use crate::status::{ComponentEntry, Timestamp, WarningEntry};
 
 /// Health of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,46 +28,6 @@ impl Component {
     pub fn describe(&self) -> String {
         ErrorCode::tag(self.code, self.reason.as_deref().unwrap_or("not ready"))
     }
-}
-
-/// Health of one component with its target and times. Times are RFC 3339, in UTC.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ComponentStatus {
-    /// Its readiness.
-    #[serde(flatten)]
-    pub component: Component,
-    /// Time of the last change of `ready`.
-    pub(crate) since: String,
-    /// File, address or program that it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// Time of its last success, such as a write.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) updated: Option<String>,
-    /// Time of the next attempt after a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next_try: Option<String>,
-    /// True if it is not ready and the result of its last success is still in use.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) keeps_previous: bool,
-    /// Fact about it that is no error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// Error that may make it fail later.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warning: Option<Warning>,
-}
-
-/// Error that may make a component fail later.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Warning {
-    /// Text of the error; holds no secret.
-    pub reason: String,
-    /// Code of the error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) code: Option<ErrorCode>,
-    /// Beginning of the error.
-    pub(crate) since: String,
 }
 
 /// One registration of a component.
@@ -126,20 +86,25 @@ impl Registration {
     }
 
     /// Returns the status with times by the wall clock as it is now.
-    pub(super) fn status(&self, now: ClockReading) -> ComponentStatus {
-        let time = |at: ClockReading| format_rfc3339(now.wall_time_of(at));
-        ComponentStatus {
-            component: self.component.clone(),
-            since: time(self.since),
+    pub(super) fn status(&self, now: ClockReading) -> ComponentEntry {
+        let time = |at: ClockReading| Timestamp::from(now.wall_time_of(at));
+        let text = |code: Option<ErrorCode>| code.map(|code| code.to_string());
+        ComponentEntry {
+            ready: self.component.ready,
+            required: self.component.required,
+            started: self.component.started,
+            reason: self.component.reason.clone(),
+            code: text(self.component.code),
+            since: Some(time(self.since)),
             target: self.target.clone(),
             updated: self.updated.map(time),
             next_try: self.next_try.map(time),
             keeps_previous: self.keeps_previous,
             note: self.note.clone(),
-            warning: self.warning.as_ref().map(|(reason, code, since)| Warning {
+            warning: self.warning.as_ref().map(|(reason, code, since)| WarningEntry {
                 reason: reason.clone(),
-                code: *code,
-                since: time(*since),
+                code: text(*code),
+                since: Some(time(*since)),
             }),
         }
     }

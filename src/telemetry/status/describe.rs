@@ -1,13 +1,14 @@
 //! Describes an evaluation in the words that every view of it uses. Pure.
 
+use super::document::ActivityKind;
 use super::evaluate::{ReportItem, RunningCall, StepKind};
+use crate::error_code::ErrorCode;
 use crate::time_format::format_span;
 
 impl ReportItem {
     /// Describes the reason of a state other than OK, with the code of its error.
     pub fn describe_reason(&self) -> Option<String> {
-        let reason = self.reason.as_deref()?;
-        Some(self.code.as_deref().map_or_else(|| reason.to_owned(), |code| format!("{reason} [{code}]")))
+        Some(ErrorCode::tag(self.code.as_ref(), self.reason.as_deref()?))
     }
 
     /// Describes how long the state has lasted, what happens now, and what comes next.
@@ -27,12 +28,12 @@ impl ReportItem {
 }
 
 fn describe_call(call: &RunningCall) -> String {
-    let doing = match call.activity.as_str() {
-        "proof" => "getting an identity token",
-        "login" => "logging in",
-        "renewal" => "renewing",
-        "lookup" => "looking the token up",
-        other => other,
+    let doing = match call.activity {
+        ActivityKind::Proof => "getting an identity token",
+        ActivityKind::Login => "logging in",
+        ActivityKind::Renewal => "renewing",
+        ActivityKind::Lookup => "looking the token up",
+        ActivityKind::Other => "calling the server",
     };
     let gives_up = call.gives_up_after_seconds.map(|after| format!(", gives up at {}", format_span(after)));
     format!("{doing} for {}{}", format_span(call.for_seconds), gives_up.unwrap_or_default())

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::document::{ActivityEntry, ComponentEntry, SessionEntry, StatusDocument, Timestamp};
+use super::document::{ActivityEntry, ActivityKind, ComponentEntry, SessionEntry, StatusDocument, Timestamp};
 
 /// State of a session or component. The order is that of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -69,8 +69,7 @@ pub struct ReportItem {
 /// A call in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct RunningCall {
-    /// `proof`, `login`, `renewal` or `lookup`.
-    pub activity: String,
+    pub activity: ActivityKind,
     pub for_seconds: u64,
     /// Time from its start to its time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,7 +209,7 @@ fn session_state(
 fn running(activity: &ActivityEntry, now: Timestamp) -> RunningCall {
     let gives_up = activity.since.zip(activity.deadline);
     RunningCall {
-        activity: activity.kind.clone(),
+        activity: activity.kind,
         for_seconds: activity.since.map(|since| since.until(now)).unwrap_or_default(),
         gives_up_after_seconds: gives_up.map(|(since, deadline)| since.until(deadline)),
     }
@@ -225,7 +224,7 @@ fn next_step(session: &SessionEntry, now: Timestamp) -> Option<ReportedStep> {
         _ => return None,
     };
     // A look-up delays nothing; a login or a renewal is the step itself.
-    if session.activity.as_ref().is_some_and(|activity| activity.kind != "lookup") {
+    if session.activity.as_ref().is_some_and(|activity| activity.kind != ActivityKind::Lookup) {
         return None;
     }
     Some(ReportedStep { kind, in_seconds: now.until(session.next_step_at?) })

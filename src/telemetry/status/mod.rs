@@ -1,11 +1,12 @@
-//! Status of the process for operators: collected, read back from JSON, and evaluated. Never holds a secret.
+//! Status of the process for operators: collected, and evaluated by its readers. Never holds a secret.
 
-mod registry;
 mod document;
 mod evaluate;
 mod describe;
 
 pub use describe::{product_name, update_verb};
-pub use document::{CallerEntry, CallersEntry, PlatformEntry, SandboxEntry, SessionEntry, StatusDocument, Timestamp};
+pub use document::{
+    ActivityEntry, ActivityKind, CallerEntry, CallersEntry, ComponentEntry, PlatformEntry, SandboxEntry, SessionEntry,
+    StatusDocument, Timestamp, WarningEntry,
+};
 pub use evaluate::{ReportItem, StatusReport, StatusState, StepKind, evaluate};
-pub use registry::{ReloadFailure, Status, StatusRegistry};

@@ -1,11 +1,13 @@
 //! Detection of the platform: before the first call, and again when it may have changed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use keyward_gateway::actions::ActionOptions;
 use keyward_machine::clock::{Clock, TestClock};
+use keyward_telemetry::health::Health;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -26,16 +28,21 @@ fn release(version: &'static str) -> impl Fn(&Seen) -> http::Response<bytes::Byt
     }
 }
 
+fn platform_status(front: &Front) -> Value {
+    let status = front.status_registry.collect(&Health::default(), BTreeMap::new());
+    serde_json::to_value(status.platform).unwrap()
+}
+
 /// Status of the platform, once it is detected and `fits` accepts it.
 async fn wait_for_status(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..3000 {
-        let status = serde_json::to_value(front.status_registry.section("platform")).unwrap();
+        let status = platform_status(front);
         if fits(&status) {
             return status;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}", front.status_registry.section("platform"));
+    panic!("{}", platform_status(front));
 }
 
 #[tokio::test]
@@ -87,7 +94,7 @@ async fn failed_probes_are_retried_while_callers_are_served() {
     }
     assert_eq!(front.get(LATER_THAN_THE_RELEASE).await.status(), 200, "nothing is known, so it passes");
     ready.store(true, Ordering::SeqCst);
-    let known = || serde_json::to_value(front.status_registry.section("platform")).unwrap();
+    let known = || platform_status(&front);
     while known()["release"].is_null() {
         driven.suspend(Duration::from_mins(5));
         tokio::time::sleep(Duration::from_millis(5)).await;

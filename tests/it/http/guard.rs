@@ -18,7 +18,7 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
-use keyward_telemetry::status::StatusRegistry;
+use keyward_telemetry::status_registry::StatusRegistry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

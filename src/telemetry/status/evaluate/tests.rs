@@ -80,7 +80,7 @@ fn a_session_whose_token_ends_unless_something_changes_is_at_risk() {
     }));
     let item = session(renewing);
     check(&item, StatusState::AtRisk, Some(nearly_over));
-    let running = RunningCall { activity: "renewal".to_owned(), for_seconds: 10, gives_up_after_seconds: Some(15) };
+    let running = RunningCall { activity: ActivityKind::Renewal, for_seconds: 10, gives_up_after_seconds: Some(15) };
     assert_eq!((item.now, item.next), (Some(running), None));
 
     let late = "no renewal or login is due before the token ends";
@@ -97,7 +97,7 @@ fn a_session_without_a_usable_token_is_down() {
     let item = session(logging_in);
     check(&item, StatusState::Down, Some("there is no token yet"));
     assert_eq!((item.for_seconds, item.ends_in_seconds, item.next), (Some(120), None, None));
-    let running = RunningCall { activity: "login".to_owned(), for_seconds: 24, gives_up_after_seconds: Some(90) };
+    let running = RunningCall { activity: ActivityKind::Login, for_seconds: 24, gives_up_after_seconds: Some(90) };
     assert_eq!(item.now, Some(running));
 
     let failed = json!({
