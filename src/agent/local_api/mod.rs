@@ -12,6 +12,7 @@
 //! Responses are JSON; an error is `{"errors": ["why"]}`. The API uses hyper directly: a router and its layers would double the
 //! cost of a token read.
 
+mod endpoints;
 mod check;
 mod metrics;
 mod health_endpoints;
@@ -26,8 +27,9 @@ use std::net::SocketAddr;
 
 use tokio_util::sync::CancellationToken;
 
+pub use endpoints::audited_route;
 pub use metrics::ReadyMetrics;
-pub use route::{SESSION_NEEDED, audited_route, service, unaudited_response};
+pub use route::{SESSION_NEEDED, service, unaudited_response};
 
 use keyward_http::guard;
 use keyward_machine::clock::Clock;

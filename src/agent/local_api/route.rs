@@ -14,27 +14,17 @@ use keyward_http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, P
 use keyward_telemetry::audit::AuditedRequest;
 use prometheus_client::metrics::counter::Counter;
 
+use super::endpoints::{Endpoint, READ, Route, WRITE};
 use super::query::{self, Query};
 use super::token::{CALLER_TOKEN_WAIT, ServedSession, note_token};
 use super::token_wait::{TokenWait, WaitSlots};
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
 use crate::caller_tokens::{PendingProcessToken, TokenMap};
-use crate::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
+use crate::callers::{AdmittedCaller, CallerRefusal};
 use crate::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
 use crate::token::SessionHandle;
 
 type ApiFuture = server::ResponseFuture<Full<Bytes>>;
-
-/// Names the use of a path for the audit; `None` for the probes, which are recorded only where they are refused.
-pub fn audited_route(path: &str) -> Option<&'static str> {
-    match path {
-        "/agent/v1/token" => Some("token"),
-        "/agent/v1/check" => Some("check"),
-        "/agent/v1/retry" => Some("retry"),
-        "/agent/v1/status" => Some("status"),
-        _ => None,
-    }
-}
 
 /// Builds the 503 for a request whose audit record cannot be kept.
 pub fn unaudited_response(message: &str) -> Response<Full<Bytes>> {
@@ -133,34 +123,23 @@ impl Api {
 
     fn route<B>(&self, local: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let path = request.uri().path();
-        let tokens = self.kind == ListenerKind::LocalApi;
-        let (route, allowed) = match path {
-            "/agent/v1/token" if tokens => (Route::Token, READ),
-            "/agent/v1/check" if tokens => (Route::Check, "POST"),
-            "/agent/v1/retry" if tokens => (Route::Retry, "POST"),
-            "/agent/v1/status" if tokens => (Route::Status, READ),
-            "/livez" => (Route::Live, READ),
-            "/readyz" => (Route::Ready, READ),
-            "/startupz" => (Route::Started, READ),
-            "/metrics" => (Route::Metrics, READ),
-            path => match path.strip_prefix("/readyz/") {
-                Some(component) => (Route::Component(component), READ),
-                None => return Err(ApiError::new(StatusCode::NOT_FOUND, "no endpoint has this path")),
-            },
+        let served = |endpoint: &&Endpoint| self.kind == ListenerKind::LocalApi || endpoint.audited.is_none();
+        let Some(endpoint) = Endpoint::find(path).filter(served) else {
+            return Err(ApiError::new(StatusCode::NOT_FOUND, "no endpoint has this path"));
         };
         let is_allowed = match *request.method() {
-            Method::GET | Method::HEAD => allowed == READ,
-            Method::POST => allowed == "POST",
+            Method::GET | Method::HEAD => endpoint.methods == READ,
+            Method::POST => endpoint.methods == WRITE,
             _ => false,
         };
         if !is_allowed {
-            return Ok(ApiFuture::ready(method_not_allowed(allowed)));
+            return Ok(ApiFuture::ready(method_not_allowed(endpoint.methods)));
         }
-        let caller = match self.deps.callers.admit(request, &[route.required_route()]) {
+        let caller = match self.deps.callers.admit(request, &[endpoint.required]) {
             Ok(caller) => GrantedCaller { local, caller },
             Err(refusal) => return Ok(ApiFuture::ready(refusal.to_response())),
         };
-        Ok(match route {
+        Ok(match endpoint.route {
             Route::Token => return self.token(caller, request),
             Route::Check => return self.check(caller, request),
             Route::Retry => return self.retry(caller, request),
@@ -170,7 +149,10 @@ impl Api {
             }
             Route::Live => ApiFuture::ready(health_endpoints::live()),
             Route::Ready => ApiFuture::ready(health_endpoints::ready(&self.deps)),
-            Route::Component(name) => ApiFuture::ready(health_endpoints::component(&self.deps, name)),
+            Route::Component => {
+                let name = path.strip_prefix(endpoint.path).unwrap_or_default();
+                ApiFuture::ready(health_endpoints::component(&self.deps, name))
+            }
             Route::Started => ApiFuture::ready(health_endpoints::started(&self.deps)),
             Route::Metrics => ApiFuture::ready(health_endpoints::metrics(&self.deps)),
         })
@@ -332,31 +314,6 @@ struct GrantedCaller<'a> {
     caller: AdmittedCaller<'a>,
 }
 
-/// Endpoint of a request.
-enum Route<'a> {
-    Token,
-    Check,
-    Retry,
-    Status,
-    Live,
-    Ready,
-    Component(&'a str),
-    Started,
-    Metrics,
-}
-
-impl Route<'_> {
-    /// Returns the route that a caller must be granted.
-    const fn required_route(&self) -> CallerRoute {
-        match self {
-            Self::Token => CallerRoute::Token,
-            Self::Check | Self::Retry => CallerRoute::Refresh,
-            Self::Status => CallerRoute::Status,
-            Self::Live | Self::Ready | Self::Component(_) | Self::Started | Self::Metrics => CallerRoute::Health,
-        }
-    }
-}
-
 /// Error response to an admitted request.
 struct ApiError {
     status: StatusCode,
@@ -396,5 +353,3 @@ fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
 
 /// Error of a request that names none of several sessions; their names follow. `keyward token` and `retry` name their flag for it.
 pub const SESSION_NEEDED: &str = "name a session, ?session=NAME; this listener serves ";
-
-const READ: &str = "GET, HEAD";
