@@ -82,14 +82,15 @@ pub(super) enum Recovery {
 pub(super) struct TokenRecovery {
     session_token: SessionToken,
     check: RefreshSignal,
-    suspicions: SuspicionLimiter,
+    clock: Clock,
+    suspicions: Mutex<TokenBucket>,
 }
 
 impl TokenRecovery {
     pub(super) fn from_handle(handle: SessionHandle, clock: Clock) -> Self {
         let SessionHandle { watch, refresh_signal: check } = handle;
-        let suspicions = SuspicionLimiter::new(clock.clone());
-        Self { session_token: SessionToken::new(watch, clock), check, suspicions }
+        let session_token = SessionToken::new(watch, clock.clone());
+        Self { session_token, check, clock, suspicions: Mutex::new(SUSPICIONS) }
     }
 
     /// Returns the session's token without waiting.
@@ -137,7 +138,7 @@ impl TokenRecovery {
     /// Requests a check of the session's token. Returns whether the session accepted the request; `None` if the refusal is no
     /// reason for a check now.
     fn request_check(&self, token_is_dead: bool) -> Option<bool> {
-        let is_due = token_is_dead || self.suspicions.try_take();
+        let is_due = token_is_dead || self.suspicions.lock().try_take(self.clock.now()).is_ok();
         is_due.then(|| !matches!(self.check.request(), RefreshRequest::RateLimited { .. }))
     }
 
@@ -190,31 +191,14 @@ const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Longest wait for a token, of a request that arrives while there is none.
 pub(super) const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
 
-/// Limits the checks after refusals that do not name the token: a policy that always refuses must not use up the checks that a
-/// dead token needs.
-#[derive(Debug)]
-struct SuspicionLimiter {
-    clock: Clock,
-    bucket: Mutex<TokenBucket>,
-}
-
-impl SuspicionLimiter {
-    fn new(clock: Clock) -> Self {
-        Self { clock, bucket: Mutex::new(SUSPICIONS) }
-    }
-
-    fn try_take(&self) -> bool {
-        self.bucket.lock().try_take(self.clock.now()).is_ok()
-    }
-}
-
+/// Checks after refusals that do not name the token: a policy that always refuses must not use up the checks that a dead token needs.
 const SUSPICIONS: TokenBucket = TokenBucket::full(1, Duration::from_mins(2));
 
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
-    use keyward_machine::clock::TestClock;
+    use keyward_machine::clock::ClockReading;
 
     use super::*;
 
@@ -238,13 +222,11 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn repeated_refusals_by_a_policy_request_a_check_every_two_minutes() {
-        let limiter = SuspicionLimiter::new(Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)));
-        assert!(limiter.try_take() && !limiter.try_take());
-        tokio::time::advance(Duration::from_secs(119)).await;
-        assert!(!limiter.try_take());
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(limiter.try_take() && !limiter.try_take());
+    #[test]
+    fn repeated_refusals_by_a_policy_request_a_check_every_two_minutes() {
+        let at = |seconds| ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH };
+        let mut suspicions = SUSPICIONS;
+        let due: Vec<_> = (0..300).filter(|second| suspicions.try_take(at(*second)).is_ok()).collect();
+        assert_eq!(due, [0, 120, 240]);
     }
 }
