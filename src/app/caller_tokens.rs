@@ -12,11 +12,9 @@ use keyward_agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenOption
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::token::TokenWatch;
 use keyward_config::{self as config, Config};
-use keyward_telemetry::health::Health;
-use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens;
-use super::reconciler::{self, Claim, Group, Plan, Work};
+use super::reconciler::{Claim, Group, Plan, Work};
 use super::session::PlanContext;
 
 /// Caller and session of a token.
@@ -39,8 +37,8 @@ pub(super) struct CallerTokensPlan {
     /// Pairs of a session's token and the caller's shared token.
     pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
     /// Components of shared tokens; true if a required listener serves one.
-    required: BTreeMap<String, bool>,
-    parts: Plan<TokenOptions, caller_tokens::Source>,
+    pub(super) required: BTreeMap<String, bool>,
+    pub(super) parts: Plan<TokenOptions, caller_tokens::Source>,
 }
 
 /// Plans the tokens.
@@ -62,24 +60,6 @@ pub(super) fn plan(running: &RunningCallerTokens, context: &PlanContext<'_>) -> 
         sources.insert(key, source);
     }
     Ok(CallerTokensPlan { tokens: CallerTokens::new(sources), pairs, required: required_components, parts })
-}
-
-/// Stops the tokens that are not in the plan, once no request in flight uses them, and starts those that it built. `draining` returns
-/// the signals that are cancelled once no request uses a session.
-pub(super) fn commit(
-    running: &mut RunningCallerTokens,
-    plan: CallerTokensPlan,
-    draining: impl Fn(&str) -> Vec<CancellationToken>,
-    health: &Health,
-) {
-    for part in running.take_ended(&plan.parts) {
-        let draining = part.claim.sessions.iter().flat_map(|session| draining(session)).collect();
-        running.stop_after(part.claim, reconciler::wait_for_all(draining));
-    }
-    for (component, required) in plan.required {
-        health.set_required(&component, required);
-    }
-    running.start(plan.parts);
 }
 
 impl CallerTokensPlan {

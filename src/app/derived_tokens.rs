@@ -1,20 +1,23 @@
-//! Derived tokens of one output, connected to the session that they derive from.
+//! Derived tokens of outputs, connected to the session that they derive from.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use keyward_agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+use keyward_agent::secrets::{
+    CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions,
+};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::token::SessionHandle;
 use keyward_agent::token::TokenWatch;
 use keyward_config as config;
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward_machine::tasks::resume_panic;
 use keyward_telemetry::health::HealthHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::reconciler::{Group, Plan};
 use super::session::{PlanContext, Shared};
 
 /// Builds the manager of an output's derived token, and the handle by which the output reads that token.
@@ -44,88 +47,58 @@ pub(super) fn build_manager(
     Ok((DerivedTokenManager::new(output, derive, parts), SessionHandle { watch, refresh_signal }))
 }
 
-/// The derived tokens that one listener serves instead of its sessions' tokens.
-#[derive(Debug, Default)]
-pub(super) struct DerivedTokens {
-    managers: Vec<DerivedTokenManager>,
-    /// A session's token and its child.
-    pairs: Vec<(TokenWatch, TokenWatch)>,
-}
+/// Derived tokens that listeners serve in place of their sessions' tokens, each with its options and true if readiness depends on it.
+/// They outlive a listener of which something else changes.
+pub(super) type ListenerTokens = Group<(DerivedTokenOptions, bool), SessionHandle>;
 
-impl DerivedTokens {
-    /// Builds the derived tokens of a listener, and the handles of these sessions with each token replaced by the derived one. The
-    /// handles are the sessions' own if the listener has no `derived_token`.
-    pub(super) fn build(
-        listener: &config::Listener,
-        sessions: &[String],
-        context: &PlanContext<'_>,
-    ) -> anyhow::Result<(Self, BTreeMap<String, SessionHandle>)> {
-        let shared = context.shared;
-        let mut derived_tokens = Self::default();
-        let mut handles = BTreeMap::new();
-        for name in sessions {
-            let (session, source) = context.session(name)?;
-            let mut handle = source.clone();
-            if let Some(child) = listener.derived_token.as_ref().filter(|_| listener.serves_token_of(name)) {
-                let component = format!("derived_token/{}/{name}", listener.name);
-                let reason = "the derived token has not been created yet";
-                let health = shared.health.register(component, listener.required, reason);
-                let output = format!("listener {}", listener.name);
-                let derive = DerivedTokenKind::Child(child.clone());
-                let (manager, derived_handle) =
-                    build_manager(output, None, derive, session, source, Some(health), shared)?;
-                derived_tokens.managers.push(manager);
-                derived_tokens.pairs.push((source.watch.clone(), derived_handle.watch.clone()));
-                handle = derived_handle;
+/// Change of the listeners' tokens by a new configuration. Dropping it changes nothing.
+pub(super) type ListenerTokensPlan = Plan<(DerivedTokenOptions, bool), SessionHandle>;
+
+/// Plans the tokens of a listener that uses these sessions. Returns the handles by which it reads them: of a derived token if the
+/// listener has `derived_token`, and of the session otherwise.
+pub(super) fn plan(
+    running: &ListenerTokens,
+    plan: &mut ListenerTokensPlan,
+    listener: &config::Listener,
+    sessions: &[String],
+    context: &PlanContext<'_>,
+) -> anyhow::Result<BTreeMap<String, SessionHandle>> {
+    let mut handles = BTreeMap::new();
+    for name in sessions {
+        let (session, source) = context.session(name)?;
+        let handle = match &listener.derived_token {
+            Some(child) if listener.serves_token_of(name) => {
+                let claim = running.claim(format!("{} for session {name}", listener.name), slice::from_ref(name));
+                running.plan(plan, claim, (child.clone(), listener.required), |claim| {
+                    let component = format!("derived_token/{}/{name}", listener.name);
+                    let reason = "the derived token has not been created yet";
+                    let health = context.shared.health.register(component, listener.required, reason);
+                    let output = format!("listener {}", listener.name);
+                    let derive = DerivedTokenKind::Child(child.clone());
+                    let (manager, handle) =
+                        build_manager(output, None, derive, session, source, Some(health), context.shared)?;
+                    Ok((handle, Box::pin(manager.run(claim.stop.clone()))))
+                })?
             }
-            handles.insert(name.clone(), handle);
-        }
-        Ok((derived_tokens, handles))
-    }
-
-    /// Makes the listener also wait for the first value of other derived tokens; `pairs` are the session's token and the
-    /// derived one.
-    pub(super) fn wait_for(&mut self, pairs: Vec<(TokenWatch, TokenWatch)>) {
-        self.pairs.extend(pairs);
-    }
-
-    /// Runs the token managers while `serving` runs. Serving starts once each available parent has a child, so that a
-    /// reload makes callers wait instead of refusing them.
-    pub(super) async fn run_beside(self, serving: impl Future<Output = ()>, stop: &CancellationToken) {
-        let ended = CancellationToken::new();
-        let mut managers = tokio::task::JoinSet::new();
-        let pairs = self.pairs;
-        for manager in self.managers {
-            managers.spawn(manager.run(ended.clone()));
-        }
-        tokio::select! {
-            () = wait_for_first_tokens(pairs) => {}
-            () = tokio::time::sleep(FIRST_TOKEN_TIMEOUT) => {}
-            () = stop.cancelled() => {}
-        }
-        // A manager also ends with its session.
-        let panicked = async {
-            while let Some(result) = managers.join_next().await {
-                resume_panic(result);
-            }
-            std::future::pending::<()>().await;
+            _ => source,
         };
-        tokio::select! {
-            () = serving => {}
-            () = panicked => {}
-        }
-        ended.cancel();
-        while managers.join_next().await.is_some() {}
+        handles.insert(name.clone(), handle.clone());
     }
+    Ok(handles)
 }
 
-async fn wait_for_first_tokens(pairs: Vec<(TokenWatch, TokenWatch)>) {
+/// Waits until each session that has a token has a derived one, so that a reload makes callers wait instead of refusing them. Ends at
+/// `stop`, or after 5 s. `pairs` are a session's token and the derived one.
+pub(super) async fn wait_for_first_tokens(pairs: Vec<(TokenWatch, TokenWatch)>, stop: CancellationToken) {
     let serves = |watch: &TokenWatch| watch.read(|reading| matches!(reading.availability, Availability::Available(_)));
-    for (session, mut child) in pairs {
-        while serves(&session) && !serves(&child) && child.changed().await.is_ok() {
-            child.current();
+    let all = async {
+        for (session, mut child) in pairs {
+            while serves(&session) && !serves(&child) && child.changed().await.is_ok() {
+                child.current();
+            }
         }
-    }
+    };
+    let _ = tokio::time::timeout(FIRST_TOKEN_TIMEOUT, stop.run_until_cancelled(all)).await;
 }
 
 /// Time that callers of a new listener wait for the first derived token.

@@ -16,14 +16,13 @@ use keyward_telemetry::health::HealthHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::caller_tokens::CallerTokensPlan;
-use super::derived_tokens::DerivedTokens;
 use super::error_codes::{self, ListenError};
 use super::reconciler::{Claim, Group, Plan, Work};
 use super::session::{PlanContext, bound_to};
 use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
-use super::{audit, callers};
+use super::{audit, callers, derived_tokens};
 
 /// Listeners, by name.
 pub(super) type Listeners = Group<config::Listener, ListenerHandle>;
@@ -51,9 +50,11 @@ struct ListenerInputs<'a> {
     context: &'a PlanContext<'a>,
 }
 
-/// Plans and binds the listeners. A socket whose address stays is taken over, whatever the name of its listener.
+/// Plans and binds the listeners. A socket whose address stays is taken over, whatever the name of its listener. `tokens` returns the
+/// handles by which a listener reads the tokens of its sessions.
 pub(super) fn plan(
     running: &Listeners,
+    mut tokens: impl FnMut(&config::Listener, &[String]) -> anyhow::Result<BTreeMap<String, SessionHandle>>,
     credentials: &CredentialInputs,
     caller_tokens: &CallerTokensPlan,
     context: &PlanContext<'_>,
@@ -65,8 +66,10 @@ pub(super) fn plan(
         let sessions: &[String] = if options.serves.uses_tokens() { &options.sessions } else { &[] };
         let before = running.running.values().find(|before| before.options.endpoint == options.endpoint);
         let before = before.map(|before| &before.handle.socket);
+        let sources = tokens(options, sessions)?;
         let claim = running.claim(&options.name, sessions);
-        let planned = running.plan(&mut plan, claim, options.clone(), |claim| build(options, claim, inputs, before));
+        let build = |claim: &Claim| build(options, claim, sources, inputs, before);
+        let planned = running.plan(&mut plan, claim, options.clone(), build);
         let bound = running.running.iter().filter_map(|(name, part)| Some((name, part.handle.socket.tcp_address()?)));
         planned.map_err(|error| error_codes::name_port_holder(error, bound))?;
     }
@@ -93,6 +96,7 @@ pub(super) fn stop(listeners: &mut Listeners, plan: &ListenersPlan) {
 fn build(
     options: &config::Listener,
     claim: &Claim,
+    sources: BTreeMap<String, SessionHandle>,
     inputs: ListenerInputs<'_>,
     before: Option<&Listener>,
 ) -> anyhow::Result<(ListenerHandle, Work)> {
@@ -106,8 +110,11 @@ fn build(
     let origin = || format!("listener {}", options.name);
     let socket = socket.and_then(|socket| Ok((socket.try_clone()?, socket)));
     let (copy, socket) = socket.map_err(|error| ListenError::new(origin(), &options.endpoint, error))?;
-    let (mut derived_tokens, sources) = DerivedTokens::build(options, &claim.sessions, inputs.context)?;
-    derived_tokens.wait_for(inputs.caller_tokens.pairs_for(options));
+    let mut pairs = inputs.caller_tokens.pairs_for(options);
+    for (name, source) in &sources {
+        let (_, parent) = inputs.context.session(name)?;
+        pairs.push((parent.watch.clone(), source.watch.clone()));
+    }
     let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
     let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
     health.set_target(address.to_string());
@@ -122,7 +129,8 @@ fn build(
             released.cancel();
         }
         health.set_ready();
-        derived_tokens.run_beside(serving, &stop).await;
+        derived_tokens::wait_for_first_tokens(pairs, stop).await;
+        serving.await;
     };
     Ok((handle, Box::pin(work)))
 }

@@ -168,6 +168,16 @@ impl<O, H> Group<O, H> {
         self.start(plan);
     }
 
+    /// Starts the parts that a plan built. Stops those that it does not keep once no request uses their sessions: `draining` returns
+    /// the signals of that.
+    pub(super) fn commit_after(&mut self, plan: Plan<O, H>, draining: impl Fn(&str) -> Vec<CancellationToken>) {
+        for part in self.take_ended(&plan) {
+            let draining = part.claim.sessions.iter().flat_map(|session| draining(session)).collect();
+            self.stop_after(part.claim, wait_for_all(draining));
+        }
+        self.start(plan);
+    }
+
     /// Stops all parts, and aborts those that take longer than `limit`.
     pub(super) async fn end(self, limit: Duration) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();

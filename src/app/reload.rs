@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use keyward_agent::process::ProcessOptions;
-use keyward_config::Config;
+use keyward_config::{self as config, Config};
 use keyward_http::server::ActivatedSockets;
 use keyward_machine::tasks::TaskError;
 
 use super::caller_tokens::{self, CallerTokensPlan, RunningCallerTokens};
 use super::child_process::{self, ChildHandle, ChildProcesses};
+use super::derived_tokens::{self, ListenerTokens, ListenerTokensPlan};
 #[cfg(feature = "gateway")]
 use super::gateway::{self, GatewayPlan, Gateways};
 use super::listeners::{self, Listeners, ListenersPlan};
@@ -28,6 +29,7 @@ pub(super) struct RunningAgent {
     templates: Templates,
     pub(super) children: ChildProcesses,
     pub(super) caller_tokens: RunningCallerTokens,
+    listener_tokens: ListenerTokens,
     listeners: Listeners,
 }
 
@@ -40,6 +42,7 @@ pub(super) struct ReloadPlan {
     templates: TemplatesPlan,
     child: Plan<ProcessOptions, ChildHandle>,
     caller_tokens: CallerTokensPlan,
+    listener_tokens: ListenerTokensPlan,
     pub(super) listeners: ListenersPlan,
 }
 
@@ -59,6 +62,7 @@ impl Default for RunningAgent {
             templates: Group::new("", STOP_LIMIT),
             children: Group::new("", Duration::MAX),
             caller_tokens: Group::new("tokens of caller ", Duration::ZERO),
+            listener_tokens: Group::new("derived tokens of listener ", Duration::ZERO),
             // The saved cache.
             listeners: Group::new("listener ", listeners::WRITE_TIMEOUT),
         }
@@ -96,7 +100,11 @@ impl RunningAgent {
         let templates = templates::plan(&self.templates, &self.registries, gateway_inputs, &context)?;
         let child = child_process::plan(&self.children, &templates.inputs, &context)?;
         let caller_tokens = caller_tokens::plan(&self.caller_tokens, &context)?;
-        let listeners = listeners::plan(&self.listeners, &templates.credentials, &caller_tokens, &context)?;
+        let mut listener_tokens = context.plan();
+        let tokens = |listener: &config::Listener, sessions: &[String]| {
+            derived_tokens::plan(&self.listener_tokens, &mut listener_tokens, listener, sessions, &context)
+        };
+        let listeners = listeners::plan(&self.listeners, tokens, &templates.credentials, &caller_tokens, &context)?;
         Ok(ReloadPlan {
             sessions,
             sinks,
@@ -105,13 +113,14 @@ impl RunningAgent {
             templates,
             child,
             caller_tokens,
+            listener_tokens,
             listeners,
         })
     }
 
     /// Stops removed and replaced parts, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config, shared: &Shared) {
-        let ReloadPlan { mut sessions, sinks, templates, child, caller_tokens, listeners, .. } = plan;
+        let ReloadPlan { mut sessions, sinks, templates, child, caller_tokens, listener_tokens, listeners, .. } = plan;
         #[cfg(feature = "gateway")]
         gateway::commit(&mut self.gateways, plan.gateway, shared);
         listeners::stop(&mut self.listeners, &listeners);
@@ -143,7 +152,11 @@ impl RunningAgent {
         self.registries.commit(templates.registries);
         self.templates.commit(templates.templates);
         child_process::commit(&mut self.children, child, &templates.inputs);
-        caller_tokens::commit(&mut self.caller_tokens, caller_tokens, draining, &shared.health);
+        for (component, required) in caller_tokens.required {
+            shared.health.set_required(&component, required);
+        }
+        self.caller_tokens.commit_after(caller_tokens.parts, draining);
+        self.listener_tokens.commit_after(listener_tokens, draining);
         self.listeners.start(listeners);
     }
 
@@ -161,6 +174,7 @@ impl RunningAgent {
             failure = self.registries.tasks.wait_for_failure() => Err(failure),
             failure = self.templates.tasks.wait_for_failure() => Err(failure),
             failure = self.caller_tokens.tasks.wait_for_failure() => Err(failure),
+            failure = self.listener_tokens.tasks.wait_for_failure() => Err(failure),
             failure = self.listeners.tasks.wait_for_failure() => Err(failure),
             ended = children => ended,
         }
@@ -180,15 +194,20 @@ impl RunningAgent {
                 sink.handle.cancel();
             }
         }
-        let (sinks, caller_tokens) =
-            tokio::join!(self.sinks.end(STOP_LIMIT), self.caller_tokens.end(caller_tokens::STOP_TIMEOUT));
+        let (sinks, caller_tokens, listener_tokens) = tokio::join!(
+            self.sinks.end(STOP_LIMIT),
+            self.caller_tokens.end(caller_tokens::STOP_TIMEOUT),
+            self.listener_tokens.end(STOP_LIMIT)
+        );
         let (templates, registries, children) = tokio::join!(
             self.templates.end(STOP_LIMIT),
             self.registries.end(STOP_LIMIT),
             self.children.end(STOP_LIMIT)
         );
         let sessions = self.sessions.end(SESSION_STOP_TIMEOUT).await;
-        [listeners, gateways, sinks, caller_tokens, templates, registries, children, sessions].into_iter().collect()
+        let ended =
+            [listeners, gateways, sinks, caller_tokens, listener_tokens, templates, registries, children, sessions];
+        ended.into_iter().collect()
     }
 }
 
