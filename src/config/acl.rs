@@ -18,6 +18,7 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
 use url::Url;
 
+use super::NeedKind;
 use super::diagnostic::Location;
 use super::listener::{endpoint, host};
 use super::reader::Reader;
@@ -96,6 +97,7 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
         if endpoints.contains(&endpoint) {
             reader.scope.diagnostics.error(text.at, &text.key, "a duplicate address", "name each once");
         } else {
+            reader.record_value(&text, NeedKind::Listen(endpoint.clone()));
             endpoints.push(endpoint);
         }
     }

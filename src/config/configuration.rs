@@ -10,10 +10,9 @@ use keyward_telemetry::audit::AuditOptions;
 #[cfg(feature = "acl")]
 use super::acl::AclServer;
 use super::diagnostic::Diagnostic;
-use super::environment::FileOwners;
 #[cfg(feature = "gateway")]
 use super::gateway::Gateway;
-use super::named_path::{NamedPath, ReferencedPaths};
+use super::need::Need;
 use super::sections::{Agent, Credential, Listener, Log, Session, Sink, Template};
 
 /// The configuration with every name resolved. A reload compares two of them.
@@ -67,14 +66,10 @@ pub struct LoadOutcome {
     /// Keys with a placeholder because this machine lacks their value (variable, secret file, user). Check this before
     /// using such a value.
     pub placeholders: BTreeSet<String>,
-    /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are omitted.
-    pub paths: Vec<NamedPath>,
-    /// Paths as in `paths` that came from a reference. They may hold a secret: show only the key.
-    pub referenced_paths: ReferencedPaths,
+    /// Needs of the machine, in the order in which their keys were read; also those of a configuration with errors.
+    pub needs: Vec<Need>,
     /// Files and folders that the configuration was read from.
     pub files: Vec<PathBuf>,
     /// References as written, by key: they replace values from a variable or a file in messages.
     pub references: BTreeMap<String, String>,
-    /// Users and groups that files and sockets are given to.
-    pub accounts: FileOwners,
 }

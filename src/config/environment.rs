@@ -1,6 +1,6 @@
-//! Circumstances in which a configuration is read, and the accounts of the machine that it names.
+//! Circumstances in which a configuration is read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Environment variables and user of the process. A value, so that tests provide their own.
 #[derive(Clone, Default)]
@@ -38,13 +38,4 @@ pub enum Purpose {
     CheckHost,
     /// To run it on this machine: something that the machine lacks is an error.
     Run,
-}
-
-/// Users and groups that will own files and sockets, by name or id as configured; includes unknown ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FileOwners {
-    /// Owners.
-    pub users: BTreeSet<String>,
-    /// Groups.
-    pub groups: BTreeSet<String>,
 }

@@ -19,6 +19,7 @@ use keyward_machine::atomic_file::Attributes;
 use keyward_telemetry::error_code::ErrorCode;
 use url::Url;
 
+use super::NeedKind;
 use super::listener::{endpoint, host, socket_owner};
 use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
@@ -322,6 +323,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
         if endpoints.contains(&endpoint) {
             reader.scope.diagnostics.error(text.at, &text.key, "a duplicate address", "name each once");
         } else {
+            reader.record_value(&text, NeedKind::Listen(endpoint.clone()));
             endpoints.push(endpoint);
         }
     }

@@ -14,8 +14,7 @@ use keyward_machine::secure_dir::{self, Dir, DirError};
 use keyward_telemetry::error_code::ErrorCode;
 use rustix::thread::CapabilitySet;
 
-use super::FileOwners;
-use super::named_path::{NamedPath, PathUse};
+use super::need::{Need, NeedKind, PathUse};
 use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
@@ -30,15 +29,21 @@ const UNKNOWN_ID: u32 = u32::MAX;
 const OTHER_BITS: u32 = 0o077;
 
 impl Reader<'_> {
-    /// Records a path for `LoadOutcome::paths`. A path from a reference goes to `referenced_paths`; a placeholder is
-    /// skipped.
-    pub(super) fn record_path(&self, text: &Text, path: &Path, usage: PathUse) {
-        if text.unknown {
-            return;
+    /// Records a need whose value came from no reference.
+    pub(super) fn record(&self, key: String, kind: NeedKind) {
+        self.scope.needs.borrow_mut().push(Need { key, is_hidden: false, kind });
+    }
+
+    /// Records a need by the value of a key. A placeholder is skipped.
+    pub(super) fn record_value(&self, text: &Text, kind: NeedKind) {
+        if !text.unknown {
+            self.scope.needs.borrow_mut().push(Need { key: text.key.clone(), is_hidden: text.written.is_some(), kind });
         }
-        let named_path = NamedPath { key: text.key.clone(), path: path.to_owned(), usage };
-        let list = if text.written.is_some() { &self.scope.referenced_paths } else { &self.scope.paths };
-        list.borrow_mut().push(named_path);
+    }
+
+    /// Records the use of a path.
+    pub(super) fn record_path(&self, text: &Text, path: &Path, usage: PathUse) {
+        self.record_value(text, NeedKind::Path(path.to_owned(), usage));
     }
 
     /// Reads the path of a file that must exist.
@@ -237,12 +242,12 @@ impl Reader<'_> {
 
     /// Reads a user name or id; returns the id.
     pub(super) fn user(&mut self, name: &'static str) -> Option<u32> {
-        self.id(name, "user", os::user_id, |accounts| &mut accounts.users)
+        self.id(name, "user", os::user_id, NeedKind::Owner)
     }
 
     /// Reads a group name or id; returns the id.
     pub(super) fn group(&mut self, name: &'static str) -> Option<u32> {
-        let group = self.id(name, "group", os::group_id, |accounts| &mut accounts.groups)?;
+        let group = self.id(name, "group", os::group_id, NeedKind::Group)?;
         self.warn_if_not_member(name, group);
         Some(group)
     }
@@ -276,13 +281,12 @@ impl Reader<'_> {
         name: &'static str,
         kind: &str,
         look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
-        names_of: impl FnOnce(&mut FileOwners) -> &mut BTreeSet<String>,
+        need: impl FnOnce(String, Option<u32>) -> NeedKind,
     ) -> Option<u32> {
         let text = self.text(name)?;
-        if !text.unknown {
-            names_of(&mut self.scope.accounts.borrow_mut()).insert(text.value.clone());
-        }
-        self.id_of(&text, kind, look_up)
+        let id = self.id_of(&text, kind, look_up);
+        self.record_value(&text, need(text.value.clone(), id));
+        id
     }
 
     /// Reads one or more callers' user ids. An unknown user becomes an id that no process has.

@@ -11,7 +11,7 @@ mod environment;
 pub(crate) mod diagnostic;
 mod tree;
 mod values;
-mod named_path;
+mod need;
 mod sections;
 pub mod references;
 
@@ -62,14 +62,13 @@ pub use self::acl::AclServer;
 pub use self::caller::describe_token;
 pub use self::configuration::{Config, LoadOutcome};
 pub use self::diagnostic::{Diagnostic, Position};
-pub use self::environment::{Environment, FileOwners, Purpose};
+pub use self::environment::{Environment, Purpose};
 #[cfg(feature = "gateway")]
 pub use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub use self::load::load_section;
 pub use self::load::{load, load_text};
-pub(crate) use self::named_path::ReferencedPaths;
-pub use self::named_path::{NamedPath, PathUse};
+pub use self::need::{Need, NeedKind, PathUse};
 pub use self::open_files::OpenFiles;
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};

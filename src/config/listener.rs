@@ -17,7 +17,7 @@ use super::sink::Sessions;
 use super::systemd_credentials;
 use super::template::TemplateContext;
 use super::values::{self, ValueError, invalid};
-use super::{Listener, Serves};
+use super::{Listener, NeedKind, Serves};
 
 /// Default mode of a socket: its owner and its group may connect.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;
@@ -159,6 +159,9 @@ fn read_address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Locat
     let (endpoint, shared_folder) = socket_owner(reader, endpoint);
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
         reader.check_socket_folder(text, &socket.path, shared_folder);
+    }
+    if let (Some(endpoint), Some(text)) = (&endpoint, &text) {
+        reader.record_value(text, NeedKind::Listen(endpoint.clone()));
     }
     (endpoint, at)
 }

@@ -24,7 +24,7 @@ use super::sink::Sessions;
 use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
-use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, ReferencedPaths, Serves};
+use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves};
 use super::{agent, audit, caller, credential, listener, process, server, session, sink, template};
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
@@ -68,9 +68,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         environment,
         references: RefCell::default(),
         expanded: Cell::default(),
-        paths: RefCell::default(),
-        referenced_paths: RefCell::default(),
-        accounts: RefCell::default(),
+        needs: RefCell::default(),
     };
     let mut listeners = Vec::new();
     let config = read(Reader::new(&scope, Location { file: 0, position: None }, tree), &mut listeners);
@@ -83,11 +81,9 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         notes: diagnostics.all(Severity::Note),
         listeners,
         placeholders: diagnostics.placeholders(),
-        paths: scope.paths.take(),
-        referenced_paths: ReferencedPaths(scope.referenced_paths.take()),
+        needs: scope.needs.take(),
         files: diagnostics.files(),
         references,
-        accounts: scope.accounts.take(),
     }
 }
 
@@ -106,6 +102,9 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     if agent.state_dir.is_none() && !is_state_dir_set && !names.is_empty() {
         let message = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
         top.scope.diagnostics.optional_on_host(top.at, "agent.state_dir", message, "create it, or set another folder");
+    }
+    if let (Some(folder), false) = (&agent.state_dir, is_state_dir_set) {
+        top.record("agent.state_dir".to_owned(), NeedKind::Path(folder.clone(), PathUse::WriteFolder));
     }
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);

@@ -14,7 +14,7 @@ use keyward_http::client::{ClientCertificate, ServerAddress};
 use super::cloud;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
-use super::{PathUse, Session};
+use super::{NeedKind, PathUse, Session};
 
 /// Method of a session, with the values that it implies for the login.
 pub(super) struct SessionMethod {
@@ -100,11 +100,15 @@ fn signed_token(
     is_consul: bool,
 ) -> SessionMethod {
     let role = cloud::role(&mut table, !is_consul);
-    let file = match default_file {
-        Some(default_file) if table.locate("file").is_none() => PathBuf::from(default_file),
-        _ => later_file(&mut table, "file", "the file that holds the signed token"),
-    };
     let remove = table.flag("remove_after_reading", false);
+    let file = match default_file {
+        Some(default_file) if table.locate("file").is_none() => {
+            let file = PathBuf::from(default_file);
+            table.record(table.key("file"), NeedKind::Path(file.clone(), PathUse::ReadSecret));
+            file
+        }
+        _ => later_file(&mut table, "file", "the file that holds the signed token", remove),
+    };
     table.finish();
     SessionMethod {
         role,
@@ -115,13 +119,16 @@ fn signed_token(
 }
 
 fn approle(mut table: Reader<'_>) -> SessionMethod {
-    let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
+    let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id", false);
+    let remove_secret_id = table.flag("remove_secret_id_after_reading", false);
     let secret_id_file = table.text("secret_id_file").and_then(|text| {
         let path = table.parse(&text, values::secret_file_path)?;
         table.warn_if_readable_by_others(&text, &path);
+        if remove_secret_id {
+            table.record_path(&text, &path, PathUse::Replace);
+        }
         Some(path)
     });
-    let remove_secret_id = table.flag("remove_secret_id_after_reading", false);
     let wrapping_path = table.parse_text("secret_id_wrapping_path", wrapping_path);
     if secret_id_file.is_none() && table.locate("secret_id_file").is_none() {
         for key in ["remove_secret_id_after_reading", "secret_id_wrapping_path"] {
@@ -168,12 +175,15 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionM
     SessionMethod { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
 }
 
-/// Reads the path of a file that may appear after the start: the session waits for it.
-fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> PathBuf {
+/// Reads the path of a file that may appear after the start: the session waits for it, and may remove it.
+fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str, is_removed: bool) -> PathBuf {
     let text = table.required(name, meaning);
     let path = text.and_then(|text| {
         let path = table.parse(&text, values::secret_file_path)?;
         table.record_path(&text, &path, PathUse::ReadSecret);
+        if is_removed {
+            table.record_path(&text, &path, PathUse::Replace);
+        }
         Some(path)
     });
     path.unwrap_or_default()

@@ -7,6 +7,7 @@ use keyward_machine::command::{parse_signal, signal_name};
 use keyward_telemetry::time_format::format_duration;
 use rustix::process::Signal;
 
+use super::NeedKind;
 use super::reader::Reader;
 use super::template::{variables, warn_if_program_missing};
 use super::values::{ValueError, invalid};
@@ -51,8 +52,12 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         ),
         debounce: reader.duration("debounce", Duration::from_secs(2), Duration::ZERO..=Duration::from_mins(5)),
     };
+    let has_command = !options.command.is_empty();
+    if has_command {
+        reader.record(reader.key("command"), NeedKind::Run(options.command.clone()));
+    }
     reader.finish();
-    (!options.command.is_empty()).then_some(options)
+    has_command.then_some(options)
 }
 
 fn signal(text: &str) -> Result<Signal, ValueError> {

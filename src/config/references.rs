@@ -9,10 +9,10 @@ use std::path::Path;
 use keyward_agent::systemd_credentials::is_credential_name;
 use keyward_machine::secret;
 
+use super::Environment;
 use super::diagnostic::{Diagnostics, Location};
-use super::named_path::NamedPath;
+use super::need::Need;
 use super::tree::quote;
-use super::{Environment, FileOwners};
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
 pub const REFERENCE_KEYS: [&str; 70] = [
@@ -106,12 +106,8 @@ pub(super) struct ReadContext<'a> {
     pub(super) references: RefCell<BTreeMap<String, String>>,
     /// Bytes of all values with references so far.
     pub(super) expanded: Cell<usize>,
-    /// Owners and groups that were read.
-    pub(super) accounts: RefCell<FileOwners>,
-    /// Files and folders that the keys name.
-    pub(super) paths: RefCell<Vec<NamedPath>>,
-    /// The same, of paths that came from a reference.
-    pub(super) referenced_paths: RefCell<Vec<NamedPath>>,
+    /// Needs that were read.
+    pub(super) needs: RefCell<Vec<Need>>,
 }
 
 /// A string of the file, its references resolved.

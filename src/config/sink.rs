@@ -19,7 +19,7 @@ use super::diagnostic::Location;
 use super::reader::Reader;
 use super::tree::quote;
 use super::values::{self, ValueError, did_you_mean, invalid};
-use super::{Session, Sink};
+use super::{PathUse, Session, Sink};
 
 /// The default mode of a sink: the owner writes, the group reads.
 const DEFAULT_FILE_MODE: u32 = 0o640;
@@ -121,7 +121,12 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
     let mut table = reader.table("encrypt")?;
     let meaning = "the file in which the reader leaves its public key, such as \"/run/web/key.json\"";
     let public_key_file = table.required("public_key_file", meaning);
-    let public_key_file = public_key_file.and_then(|text| table.parse(&text, file_path)).unwrap_or_default();
+    let public_key_file = public_key_file.and_then(|text| {
+        let path = table.parse(&text, file_path)?;
+        table.record_path(&text, &path, PathUse::Read);
+        Some(path)
+    });
+    let public_key_file = public_key_file.unwrap_or_default();
     let derive_key = table.flag("derive_key", true);
     let aad = table.value("aad").unwrap_or_default();
     table.finish();

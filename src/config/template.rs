@@ -22,7 +22,7 @@ use super::references::Text;
 use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quote;
 use super::values;
-use super::{PathUse, SecretSettings, Sink, Template, server};
+use super::{NeedKind, PathUse, SecretSettings, Sink, Template, server};
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
@@ -160,7 +160,10 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         Duration::from_secs(30),
         Duration::from_millis(100)..=Duration::from_hours(1),
     );
-    let command = command(&mut reader).map(|command| TemplateCommand { command, timeout });
+    let command = command(&mut reader).map(|command| {
+        reader.record(reader.key("command"), NeedKind::Run(command.clone()));
+        TemplateCommand { command, timeout }
+    });
     let mode = reader.private_mode(DEFAULT_FILE_MODE, "the rendered file");
     let file = TemplateFile {
         destination: destination.unwrap_or_default(),

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use keyward_config::{Environment, PathUse};
+use keyward_config::{Environment, Need, PathUse};
 use keyward_machine::secret;
 use keyward_telemetry::time_format::format_rfc3339;
 
@@ -80,11 +80,11 @@ fn write(file: File, texts: &[(String, String)]) -> io::Result<()> {
 /// Collects values that must not appear in the bundle: secrets in configured files and variables, and token files.
 fn redactor(diagnosis: &Diagnosis, environment: &Environment) -> Redactor {
     let mut redactor = Redactor::default();
-    let secrets = diagnosis.outcome.paths.iter();
-    for named_path in secrets.filter(|named_path| matches!(named_path.usage, PathUse::ReadSecret | PathUse::Replace)) {
-        for line in secret::read_lines(&named_path.path).into_iter().flatten() {
+    let secrets = diagnosis.outcome.needs.iter().filter_map(Need::path);
+    for (path, usage) in secrets.filter(|(_, usage)| matches!(usage, PathUse::ReadSecret | PathUse::Replace)) {
+        for line in secret::read_lines(path).into_iter().flatten() {
             // A rendered file contains ordinary words: treat only a one-line file as a secret.
-            if named_path.usage == PathUse::ReadSecret || secret::read_file(&named_path.path).is_ok() {
+            if usage == PathUse::ReadSecret || secret::read_file(path).is_ok() {
                 redactor.add(line.expose_secret());
             }
         }

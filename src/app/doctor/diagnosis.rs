@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
-use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use keyward_config::{Config, Diagnostic, Environment, LoadOutcome, Need, NeedKind, PathUse, Purpose};
+use keyward_http::server::Endpoint;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::wording::format_count;
@@ -19,7 +20,7 @@ use super::unit_environment::{created_folders, unit_environment};
 use super::unit_files::{self, UnitFiles};
 use super::unit_parser::Unit;
 use super::unit_sandbox::Sandbox;
-use super::{credentials, file_owners, needs};
+use super::{credentials, file_owners, peers};
 use crate::certificate_files;
 use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
@@ -92,11 +93,11 @@ pub async fn diagnose(options: &Options<'_>) -> anyhow::Result<Diagnosis> {
         check_peers(config, &check_outcome, limits, &options.progress),
     );
     let machine = HostFacts { options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
-    results.extend(machine.check_files(&outcome, config));
-    results.extend(machine.check_unit(config, network));
+    results.extend(machine.check_files(&outcome));
+    results.extend(machine.check_unit(&check_outcome, network));
     if let Some(config) = config {
         results.extend(check_certificates(config, &options.progress));
-        results.extend(machine.check_listeners(config, AgentProcess::from_response(agent.as_ref())));
+        results.extend(machine.check_listeners(&check_outcome, AgentProcess::from_response(agent.as_ref())));
         results.extend(credentials::check_units(config, &options.progress));
     }
     let mut steps = Steps::new("agent", None, &options.progress);
@@ -162,9 +163,10 @@ fn check_configuration(
         diagnostic.code == ErrorCode::UnresolvedValue && !ids.is_empty() && service.is_some_and(passes)
     };
     let is_created = |diagnostic: &Diagnostic| {
-        let path = outcome.paths.iter().find(|path| path.key == diagnostic.key);
+        let mut needs = outcome.needs.iter().filter(|need| need.key == diagnostic.key && !need.is_hidden);
+        let path = needs.find_map(Need::path);
         diagnostic.code == ErrorCode::MissingOnHost
-            && path.zip(service).is_some_and(|(path, service)| service.creates(&path.path))
+            && path.zip(service).is_some_and(|((path, _), service)| service.creates(path))
     };
     // The unit's check knows the groups that the unit adds.
     let is_of_unit = |diagnostic: &Diagnostic| diagnostic.code == ErrorCode::SandboxCapability && service.is_some();
@@ -201,26 +203,20 @@ impl HostFacts<'_> {
         FileChecker { identity: self.identity, created }
     }
 
-    fn check_files(&self, outcome: &LoadOutcome, config: Option<&Config>) -> Vec<CheckResult> {
-        let new_path = |key: &str, path: &PathBuf, usage| NamedPath { key: key.to_owned(), path: path.clone(), usage };
-        let files = self.options.files.iter();
-        let mut paths: Vec<NamedPath> = files
-            .map(|path| {
-                let usage = if path.is_dir() { PathUse::ReadFolder } else { PathUse::Read };
-                new_path("--config", path, usage)
-            })
-            .collect();
-        paths.extend(outcome.paths.iter().cloned());
-        let state_dir = config.and_then(|config| config.agent.state_dir.as_ref());
-        if let Some(folder) = state_dir.filter(|_| !paths.iter().any(|path| path.key == "agent.state_dir")) {
-            paths.push(new_path("agent.state_dir", folder, PathUse::WriteFolder));
-        }
+    fn check_files(&self, outcome: &LoadOutcome) -> Vec<CheckResult> {
+        let files = self.options.files.iter().map(|path| {
+            let usage = if path.is_dir() { PathUse::ReadFolder } else { PathUse::Read };
+            ("--config", path, usage)
+        });
+        let needs = outcome.needs.iter().filter(|need| !need.is_hidden);
+        let named = needs.filter_map(|need| need.path().map(|(path, usage)| (need.key.as_str(), path, usage)));
+        let paths: Vec<_> = files.chain(named).collect();
         let checker = self.file_checker();
         let mut steps = Steps::new("files", None, &self.options.progress);
         let count = paths.len();
         let mut problems = Vec::new();
-        for path in &paths {
-            for problem in checker.problems(path) {
+        for (key, path, usage) in paths {
+            for problem in checker.problems(key, path, usage) {
                 // Two keys in one folder would report the same problem twice.
                 if !problems.contains(&problem) {
                     problems.push(problem);
@@ -232,7 +228,7 @@ impl HostFacts<'_> {
         steps.into_results()
     }
 
-    fn check_unit(&self, config: Option<&Config>, network: NetworkFindings) -> Vec<CheckResult> {
+    fn check_unit(&self, outcome: &LoadOutcome, network: NetworkFindings) -> Vec<CheckResult> {
         let mut steps = Steps::new("unit", None, &self.options.progress);
         let name = &self.unit_files.name;
         for unreadable in &self.unit_files.unreadable {
@@ -255,24 +251,32 @@ impl HostFacts<'_> {
         if let Some(problem) = service.landlock_problem() {
             steps.record("landlock", Err(problem));
         }
-        let Some(config) = config else { return steps.into_results() };
+        if outcome.config.is_none() {
+            return steps.into_results();
+        }
         let checker = self.file_checker();
         let rules = unit_files::polkit_rules();
-        let programs = needs::programs(config);
-        let problems = programs.iter().flat_map(|needed| service.program_problems(needed, &checker, rules.as_deref()));
+        let commands = outcome.needs.iter().filter_map(|need| match &need.kind {
+            NeedKind::Run(command) => Some((need.part(), command)),
+            _ => None,
+        });
+        let programs: Vec<_> = commands.collect();
+        let problems =
+            programs.iter().flat_map(|(by, command)| service.program_problems(by, command, &checker, rules.as_deref()));
         steps.record_all(
             "programs",
             problems.collect(),
             format!("{} may run", format_count(programs.len() as u64, "command")),
         );
-        let owners = needs::owners(config);
-        let problems = owners.iter().filter_map(|needed| service.owner_problem(needed, self.identity));
+        let owners = outcome.needs.iter().filter(|need| matches!(need.kind, NeedKind::Owner(..) | NeedKind::Group(..)));
+        let count = owners.clone().count();
+        let problems = owners.filter_map(|need| service.owner_problem(need, self.identity));
         steps.record_all(
             "owners",
             problems.collect(),
-            format!("owner and group of {}", format_count(owners.len() as u64, "file")),
+            format!("{} of files and sockets", format_count(count as u64, "owner")),
         );
-        let endpoints = needs::endpoints(config);
+        let endpoints: Vec<_> = endpoints(outcome).collect();
         let problems = endpoints.iter().flat_map(|(by, endpoint)| service.listen_problems(by, endpoint, self.identity));
         steps.record_all(
             "listeners",
@@ -287,17 +291,25 @@ impl HostFacts<'_> {
         steps.into_results()
     }
 
-    fn check_listeners(&self, config: &Config, agent: AgentProcess) -> Vec<CheckResult> {
+    fn check_listeners(&self, outcome: &LoadOutcome, agent: AgentProcess) -> Vec<CheckResult> {
         let passed = self.service.map(|_| unit_files::passed_sockets(self.unit_files));
         let checker = ListenerChecker { identity: self.identity, agent, passed: passed.as_deref() };
         let mut results = Vec::new();
-        for (by, endpoint) in needs::endpoints(config) {
+        for (by, endpoint) in endpoints(outcome) {
             let mut steps = Steps::new("listener", Some(by.trim_start_matches("listener ")), &self.options.progress);
             steps.record("address", checker.check(endpoint));
             results.extend(steps.into_results());
         }
         results
     }
+}
+
+/// Lists the addresses that are listened on, each with its part.
+fn endpoints(outcome: &LoadOutcome) -> impl Iterator<Item = (String, &Endpoint)> {
+    outcome.needs.iter().filter_map(|need| match &need.kind {
+        NeedKind::Listen(endpoint) => Some((need.part(), endpoint)),
+        _ => None,
+    })
 }
 
 /// Time limit of name lookups: other checks report a resolver that does not answer.
@@ -314,7 +326,7 @@ struct NetworkFindings {
 async fn check_network(service: Option<&ServiceUnit>, config: Option<&Config>) -> NetworkFindings {
     let mut findings = NetworkFindings::default();
     let Some((service, config)) = service.zip(config) else { return findings };
-    let peers = needs::peers(config);
+    let peers = peers::peers(config);
     let lookups = peers.iter().map(|peer| tokio::time::timeout(NAMES_TIME, resolve_host(&peer.host, peer.port)));
     for (peer, resolved) in peers.iter().zip(join_all(lookups).await) {
         for address in resolved.into_iter().flatten().flatten() {

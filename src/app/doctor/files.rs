@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use keyward_config::{NamedPath, PathUse};
+use keyward_config::PathUse;
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
 
@@ -23,20 +23,19 @@ pub(crate) struct FileChecker<'a> {
 
 impl FileChecker<'_> {
     /// Returns what is wrong with a path of the configuration. A path that does not exist is the configuration's own error.
-    pub(crate) fn problems(&self, named_path: &NamedPath) -> Vec<Problem> {
-        let (path, operation) = match named_path.usage {
-            PathUse::Read | PathUse::ReadSecret => (named_path.path.clone(), FileOperation::Read),
-            PathUse::ReadFolder => (named_path.path.clone(), FileOperation::List),
-            PathUse::Replace => (folder_of(&named_path.path), FileOperation::WriteDirectory),
-            PathUse::WriteFolder | PathUse::CreateFolder => (named_path.path.clone(), FileOperation::WriteDirectory),
+    pub(crate) fn problems(&self, key: &str, named: &Path, usage: PathUse) -> Vec<Problem> {
+        let (path, operation) = match usage {
+            PathUse::Read | PathUse::ReadSecret => (named.to_owned(), FileOperation::Read),
+            PathUse::ReadFolder => (named.to_owned(), FileOperation::List),
+            PathUse::Replace => (folder_of(named), FileOperation::WriteDirectory),
+            PathUse::WriteFolder | PathUse::CreateFolder => (named.to_owned(), FileOperation::WriteDirectory),
         };
-        let key = &named_path.key;
         let mut problems = Vec::new();
         if !self.created.contains(&path) {
             problems.extend(self.rights_problem(key, &path, operation));
         }
-        if named_path.usage == PathUse::Replace {
-            problems.extend(kind_problem(key, &named_path.path));
+        if usage == PathUse::Replace {
+            problems.extend(kind_problem(key, named));
         }
         if operation == FileOperation::WriteDirectory {
             problems.extend(space_problem(key, &path));

@@ -9,7 +9,7 @@ mod unit_sandbox;
 mod rights;
 mod remedies;
 mod polkit;
-mod needs;
+mod peers;
 
 // 1: the machine
 mod sockets;

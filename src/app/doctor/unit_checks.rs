@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use keyward_config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
+use keyward_config::{Need, NeedKind};
 use keyward_http::server::Endpoint;
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
 
 use super::file_owners::find_program;
 use super::files::FileChecker;
-use super::needs::{NeededOwner, NeededProgram};
 use super::polkit;
 use super::remedies::edit_unit;
 use super::rights::{FileOperation, UserIdentity};
@@ -109,20 +109,20 @@ impl ServiceUnit {
     /// unreadable.
     pub(crate) fn program_problems(
         &self,
-        needed: &NeededProgram,
+        by: &str,
+        command: &[String],
         checker: &FileChecker<'_>,
         rules: Option<&[String]>,
     ) -> Vec<Problem> {
         let mut problems = Vec::new();
-        for command in command_lines(&needed.command) {
+        for command in command_lines(command) {
             let Some(program) = command.first() else { continue };
-            problems.extend(self.exec_problem(&needed.by, program, checker));
+            problems.extend(self.exec_problem(by, program, checker));
             for control in unit_actions(&command) {
                 if checker.identity.uid == 0 {
                     continue;
                 }
-                let denial =
-                    format!("{}: user {} may not {} {}", needed.by, checker.identity.name, control.verb, control.unit);
+                let denial = format!("{by}: user {} may not {} {}", checker.identity.name, control.verb, control.unit);
                 match rules {
                     Some(rules) if polkit::allows(rules, checker.identity, &control) => {}
                     Some(_) => {
@@ -132,7 +132,7 @@ impl ServiceUnit {
                         problems.push(Problem::new(ErrorCode::UnitControlDenied, message).with_remedy(fix));
                     }
                     None => {
-                        let message = format!("{}: only root may read polkit's rules for {}", needed.by, control.unit);
+                        let message = format!("{by}: only root may read polkit's rules for {}", control.unit);
                         problems.push(Problem::skipped(message));
                     }
                 }
@@ -155,16 +155,18 @@ impl ServiceUnit {
     }
 
     /// Returns why a file or socket cannot get its owner or group.
-    pub(crate) fn owner_problem(&self, needed: &NeededOwner, identity: &UserIdentity) -> Option<Problem> {
-        let is_other_owner = needed.owner.is_some_and(|owner| owner != identity.uid);
-        let foreign_group = needed.group.filter(|group| !identity.is_member(*group));
-        if (!is_other_owner && foreign_group.is_none()) || self.sandbox.has_capability("CAP_CHOWN", identity.uid == 0) {
+    pub(crate) fn owner_problem(&self, need: &Need, identity: &UserIdentity) -> Option<Problem> {
+        let is_missing = match need.kind {
+            NeedKind::Owner(_, Some(owner)) => owner != identity.uid,
+            NeedKind::Group(_, Some(group)) => !identity.is_member(group),
+            _ => false,
+        };
+        if !is_missing || self.sandbox.has_capability("CAP_CHOWN", identity.uid == 0) {
             return None;
         }
-        let by = &needed.by;
+        let by = need.part();
         let unit = &self.name;
-        if let (false, Some(group)) = (is_other_owner, foreign_group) {
-            let group = os::group_name(group).unwrap_or_else(|| group.to_string());
+        if let NeedKind::Group(group, _) = &need.kind {
             let message = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);
             let fix = self.edit(format!("SupplementaryGroups={group}"));
             return Some(Problem::new(ErrorCode::SandboxCapability, message).with_remedy(fix));

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use keyward_agent::identity::IdentityMethod;
-use keyward_config::systemd::UnitNeeds;
-use keyward_config::{Config, Environment, FileOwners, Listener, LoadOutcome, NamedPath, PathUse};
+use keyward_config::{Config, Environment, LoadOutcome, Need, NeedKind, PathUse};
 #[cfg(feature = "gateway")]
 use keyward_gateway::client_setup::UserConfigFiles;
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress};
@@ -13,7 +12,6 @@ use rustix::thread::CapabilitySet;
 use url::Url;
 
 use super::plan::SandboxPlan;
-use crate::certificate_files;
 
 /// Files and folders of the system that libraries and this program read: names, users, time zones, authorities, processes.
 /// `/etc` as a whole: DHCP clients, `useradd` and configuration management replace its files by rename, and a rule for a file
@@ -76,30 +74,38 @@ impl SandboxPlan {
         // A relative path has the parent "", which no rule could be made for.
         let absolute = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
         plan.read.extend(files.iter().chain(&outcome.files).map(absolute));
-        for named_path in outcome.paths.iter().chain(&outcome.referenced_paths.0) {
-            plan.add_path(named_path);
+        for need in &outcome.needs {
+            plan.add_need(need);
         }
-        plan.hidden.extend(outcome.referenced_paths.0.iter().map(|named_path| named_path.path.clone()));
         plan.add_environment(environment);
         if let Some(config) = &outcome.config {
-            plan.add_config(config, &outcome.accounts, environment);
-            if let Some(needs) = UnitNeeds::new(outcome) {
-                plan.add_needs(&needs);
-            }
+            plan.add_config(config, environment);
         }
         plan
     }
 
-    fn add_path(&mut self, named_path: &NamedPath) {
-        match named_path.usage {
-            PathUse::Read | PathUse::ReadSecret | PathUse::ReadFolder => {
-                self.read.insert(named_path.path.clone());
+    fn add_need(&mut self, need: &Need) {
+        match &need.kind {
+            NeedKind::Path(path, PathUse::Read | PathUse::ReadSecret | PathUse::ReadFolder) => {
+                self.read.insert(path.clone());
             }
-            PathUse::Replace => self.write_file(&named_path.path),
-            PathUse::WriteFolder | PathUse::CreateFolder => {
-                self.write.insert(named_path.path.clone());
+            NeedKind::Path(..) | NeedKind::Listen(Endpoint::Unix(_)) => {
+                self.write.extend(need.written_folder().map(Path::to_owned));
             }
+            NeedKind::Run(command) => {
+                self.commands.insert(command.clone());
+            }
+            NeedKind::Listen(Endpoint::Tcp(address)) => {
+                self.bind.insert(address.port());
+                if (1..1024).contains(&address.port()) {
+                    self.capabilities |= CapabilitySet::NET_BIND_SERVICE;
+                }
+            }
+            NeedKind::Listen(Endpoint::Activated(_)) => {}
+            // A user or group can be given a file by root without more.
+            NeedKind::Owner(..) | NeedKind::Group(..) => self.capabilities |= CapabilitySet::CHOWN,
         }
+        self.hidden.extend(need.path().filter(|_| need.is_hidden).map(|(path, _)| path.clone()));
     }
 
     fn add_environment(&mut self, environment: &Environment) {
@@ -111,47 +117,18 @@ impl SandboxPlan {
         self.abstract_socket = environment.variables.get("NOTIFY_SOCKET").is_some_and(|socket| socket.starts_with('@'));
     }
 
-    fn add_config(&mut self, config: &Config, accounts: &FileOwners, environment: &Environment) {
-        let certificates = certificate_files::files(config);
-        self.read.extend(certificates.values().flat_map(|files| files.paths()).map(Path::to_owned));
-        self.write.extend(config.agent.state_dir.clone());
+    fn add_config(&mut self, config: &Config, environment: &Environment) {
         // DNS falls back to TCP for long responses.
         self.connect_to(53);
         for session in &config.sessions {
             self.add_server(&session.upstream.client, environment);
             self.add_identity(&session.identity, environment);
         }
-        for sink in &config.sinks {
-            self.write_file(&sink.options.path);
-        }
-        let credentials = config.listeners.iter().flat_map(Listener::credential_templates);
-        for template in config.templates.iter().chain(&config.env_templates).chain(credentials) {
-            self.read.extend(template.options.text.file.iter().chain(&template.options.text.folders).cloned());
-            if let Some(file) = &template.options.file {
-                self.write_file(&file.destination);
-                self.commands.extend(file.command.iter().map(|command| command.command.clone()));
-            }
-        }
-        self.commands.extend(config.process.iter().map(|process| process.command.clone()));
-        for listener in &config.listeners {
-            self.add_listener(&listener.endpoint);
-        }
-        // A user or group can be given a file by root without more.
-        if !accounts.users.is_empty() || !accounts.groups.is_empty() {
-            self.capabilities |= CapabilitySet::CHOWN;
-        }
+        self.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());
         #[cfg(feature = "acl")]
         self.add_acl(config);
         #[cfg(feature = "gateway")]
         self.add_gateway(config, environment);
-    }
-
-    fn add_needs(&mut self, needs: &UnitNeeds) {
-        self.write.extend(needs.writable.iter().cloned());
-        self.executables = needs.executables;
-        if needs.low_ports {
-            self.capabilities |= CapabilitySet::NET_BIND_SERVICE;
-        }
     }
 
     fn add_identity(&mut self, identity: &IdentityMethod, environment: &Environment) {
@@ -176,30 +153,21 @@ impl SandboxPlan {
                 }
                 self.connect_to_proxies(environment);
             }
-            IdentityMethod::Jwt(options) if options.remove => self.write_file(&options.file),
-            IdentityMethod::Jwt(options) => self.read.extend([options.file.clone()]),
-            IdentityMethod::AppRole(options) => {
-                self.read.insert(options.role_id_file.clone());
-                match &options.secret_id_file {
-                    Some(file) if options.remove_secret_id => self.write_file(file),
-                    file => self.read.extend(file.clone()),
-                }
-            }
-            IdentityMethod::Certificate => {}
-            IdentityMethod::TokenFile(file) => self.read.extend([file.clone()]),
+            // The readers of their keys record their files.
+            IdentityMethod::Jwt(_)
+            | IdentityMethod::AppRole(_)
+            | IdentityMethod::Certificate
+            | IdentityMethod::TokenFile(_) => {}
         }
     }
 
     #[cfg(feature = "acl")]
     fn add_acl(&mut self, config: &Config) {
         let Some(acl) = &config.acl else { return };
-        acl.endpoints.iter().for_each(|endpoint| self.add_listener(endpoint));
-        if let Some(folder) = acl.service.store.folder() {
-            self.write.insert(folder.to_owned());
-        } else {
+        if acl.service.store.folder().is_none() {
             // A restore spools the snapshot there, and a used bootstrap reset file beside the key is deleted.
             self.write.insert(std::env::temp_dir());
-            acl.service.key_file.iter().for_each(|file| self.write_file(file));
+            self.write.extend(acl.service.key_file.iter().filter_map(|file| file.parent()).map(Path::to_owned));
         }
         // Stored methods name the servers of their keys, which change at run time.
         self.connect = None;
@@ -208,30 +176,12 @@ impl SandboxPlan {
     #[cfg(feature = "gateway")]
     fn add_gateway(&mut self, config: &Config, environment: &Environment) {
         let Some(gateway) = &config.gateway else { return };
-        gateway.endpoints.iter().for_each(|endpoint| self.add_listener(endpoint));
-        self.write_file(&gateway.local_token.file);
-        gateway.terraform_config_file.iter().for_each(|file| self.write_file(&file.file));
         self.connect_to_url(&gateway.proxy.upstream);
         gateway.proxy.aliases.iter().for_each(|url| self.connect_to_url(url));
         // Downloads and uploads are redirected to other hosts.
         self.connect_to(443);
         self.connect_through(&gateway.proxy.proxy, environment);
         self.read.extend(gateway.process_files.iter().flat_map(UserConfigFiles::candidates));
-        match &gateway.token {
-            keyward_config::TokenSource::File(path) => self.read.extend([path.clone()]),
-            keyward_config::TokenSource::Secret(_) => {}
-            keyward_config::TokenSource::Mint(mint) => self.read.extend([mint.parent_token_file.clone()]),
-        }
-    }
-
-    fn add_listener(&mut self, endpoint: &Endpoint) {
-        match endpoint {
-            Endpoint::Unix(socket) => self.write_file(&socket.path),
-            Endpoint::Tcp(address) => {
-                self.bind.insert(address.port());
-            }
-            Endpoint::Activated(_) => {}
-        }
     }
 
     fn add_server(&mut self, client: &ClientOptions, environment: &Environment) {
@@ -271,11 +221,6 @@ impl SandboxPlan {
             ports.insert(port);
         }
     }
-
-    /// A file is replaced by rename, so its folder is written.
-    fn write_file(&mut self, file: &Path) {
-        self.write.extend(file.parent().map(Path::to_owned));
-    }
 }
 
 #[cfg(test)]
@@ -310,6 +255,20 @@ mod tests {
         assert_eq!(plan.connect, Some([53, 80, 443, 3128, 8201, 40342].into()));
         assert_eq!((plan.commands.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));
         assert!(plan.abstract_socket);
+    }
+
+    #[test]
+    fn files_that_are_read_removed_or_given_away_are_needs() {
+        let text = "[server.main]\nkind = \"vault\"\naddress = \"https://vault.example.com\"\nca_file = \"/srv/ca/ca.pem\"\n\
+            [session.web.jwt]\nrole = \"web\"\nfile = \"/srv/proof/token\"\nremove_after_reading = true\n\
+            [sink.token]\npath = \"/srv/app/token\"\nowner = \"1234\"\n\
+            encrypt = { public_key_file = \"/srv/reader/key.json\" }\n";
+        let plan = plan(text, &[]);
+        for file in ["/srv/ca/ca.pem", "/srv/proof/token", "/srv/reader/key.json"] {
+            assert!(plan.read.contains(Path::new(file)), "{file}: {:?}", plan.read);
+        }
+        assert!(["/srv/proof", "/srv/app"].iter().all(|folder| plan.write.contains(Path::new(folder))));
+        assert_eq!((plan.capabilities, plan.hidden), (CapabilitySet::CHOWN, [].into()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
-use keyward_config::NamedPath;
+use keyward_config::Need;
 use keyward_config::systemd::{UnitNeeds, is_system_folder};
 use keyward_machine::os;
 
@@ -37,20 +37,20 @@ pub(in crate::cli) fn folder_commands(folder: &Path, mode: &str, group: &str, ro
 }
 
 /// Returns why folders that would have to be writable are refused, each with its keys. `root` is as for [`folder_commands`].
-pub(super) fn find_refused(needs: &UnitNeeds, paths: &[NamedPath], root: Option<&Path>) -> Vec<String> {
+pub(super) fn find_refused(unit: &UnitNeeds, needs: &[Need], root: Option<&Path>) -> Vec<String> {
     let mut errors = Vec::new();
-    for folder in &needs.writable {
+    for folder in &unit.writable {
         let path_text = folder.display();
-        let in_folder = paths.iter().filter(|path| path.path == *folder || path.path.parent() == Some(folder));
+        let uses = |need: &Need| need.path().is_some_and(|(path, _)| path == folder || path.parent() == Some(folder));
+        let keys = needs.iter().filter(|need| uses(need)).map(|need| need.key.as_str());
         if is_system_folder(folder) {
-            let keys: Vec<&str> = in_folder.map(|path| path.key.as_str()).collect();
-            let keys = keys.join(", ");
+            let keys = keys.collect::<Vec<_>>().join(", ");
             errors
                 .push(format!("{keys}: keyward would have to write all of {path_text}, which other programs use too"));
             continue;
         }
         let is_foreign = root.and_then(|root| find(root, folder)).is_some_and(|metadata| !may_write(&metadata));
-        for NamedPath { key, .. } in in_folder.filter(|path| is_foreign && path.key.starts_with("sink.")) {
+        for key in keys.filter(|key| is_foreign && key.starts_with("sink.")) {
             errors.push(format!(
                 "{key}: {path_text} exists and is not user keyward's, so that others could replace the token"
             ));

@@ -148,7 +148,7 @@ impl OutputFlags {
             Destination::Root(root) => Some(root),
             Destination::Folder(_) => None,
         };
-        let refused = folders::find_refused(&needs, &outcome.paths, root.as_deref());
+        let refused = folders::find_refused(&needs, &outcome.needs, root.as_deref());
         if !refused.is_empty() {
             for error in refused {
                 print_error(&error);

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
-use keyward_agent::templates::TemplateFile;
 use keyward_http::server::Endpoint;
 
 use super::command_lines::{UnitAction, command_lines, unit_actions};
-use crate::{Config, FileOwners, Listener, LoadOutcome, OpenFiles, Session};
+use crate::{LoadOutcome, Need, NeedKind, OpenFiles, Session};
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,118 +36,38 @@ pub struct UnitNeeds {
 impl UnitNeeds {
     /// Computes the needs; `None` if the configuration has errors.
     pub fn new(outcome: &LoadOutcome) -> Option<Self> {
-        Some(Self::of_config(outcome.config.as_ref()?, &outcome.accounts))
+        let config = outcome.config.as_ref()?;
+        let is_of_environment = |session: &Session| match &session.identity {
+            IdentityMethod::Cloud(options) => options.from == IdentityOrigin::Environment,
+            _ => false,
+        };
+        let mut needs = Self {
+            executables: config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty()),
+            open_files: Some(OpenFiles::new(config).total()).filter(|files| *files > UNIT_OPEN_FILES),
+            azure_variables: config.sessions.iter().any(is_of_environment),
+            process: config.process.is_some(),
+            ..Self::default()
+        };
+        for need in &outcome.needs {
+            needs.add(need);
+        }
+        let all = needs.writable.clone();
+        needs.writable.retain(|path| !all.iter().any(|folder| path != folder && path.starts_with(folder)));
+        Some(needs)
     }
 
-    fn of_config(config: &Config, accounts: &FileOwners) -> Self {
-        let mut needs = Self::default();
-        for session in &config.sessions {
-            needs.add_session(session);
-        }
-        for sink in &config.sinks {
-            needs.write_file(&sink.options.path);
-        }
-        let credentials = config.listeners.iter().flat_map(Listener::credential_templates);
-        for template in config.templates.iter().chain(&config.env_templates).chain(credentials) {
-            let source = &template.options.text;
-            source.write_folders.iter().for_each(|folder| needs.write(folder));
-            if let Some(file) = &template.options.file {
-                needs.add_file(file);
+    fn add(&mut self, need: &Need) {
+        match &need.kind {
+            NeedKind::Run(command) => {
+                self.unit_actions.extend(command_lines(command).iter().flat_map(|line| unit_actions(line)));
             }
-        }
-        if let Some(process) = &config.process {
-            needs.run(&process.command);
-            needs.process = true;
-        }
-        for listener in &config.listeners {
-            needs.listen(&listener.endpoint);
-        }
-        if let Some(folder) = &config.agent.state_dir {
-            needs.write(folder);
-        }
-        #[cfg(feature = "acl")]
-        needs.add_acl(config);
-        #[cfg(feature = "gateway")]
-        needs.add_gateway(config);
-        needs.open_files = Some(OpenFiles::new(config).total()).filter(|files| *files > UNIT_OPEN_FILES);
-        needs.groups = accounts.groups.iter().filter(|group| *group != SERVICE_ACCOUNT).cloned().collect();
-        needs.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());
-        needs.chown = accounts.users.iter().any(|user| user != SERVICE_ACCOUNT);
-        needs.drop_covered();
-        needs
-    }
-
-    fn add_session(&mut self, session: &Session) {
-        match &session.identity {
-            IdentityMethod::Cloud(options) => self.azure_variables |= options.from == IdentityOrigin::Environment,
-            IdentityMethod::Jwt(options) if options.remove => self.write_file(&options.file),
-            IdentityMethod::AppRole(options) if options.remove_secret_id => {
-                options.secret_id_file.iter().for_each(|file| self.write_file(file));
-            }
+            NeedKind::Listen(Endpoint::Tcp(address)) => self.low_ports |= (1..1024).contains(&address.port()),
+            NeedKind::Owner(user, _) => self.chown |= user != SERVICE_ACCOUNT,
+            NeedKind::Group(group, _) if group != SERVICE_ACCOUNT => self.groups.extend([group.clone()]),
             _ => {}
         }
-    }
-
-    fn add_file(&mut self, file: &TemplateFile) {
-        self.write_file(&file.destination);
-        if let Some(command) = &file.command {
-            self.run(&command.command);
-        }
-    }
-
-    #[cfg(feature = "acl")]
-    fn add_acl(&mut self, config: &Config) {
-        let Some(acl) = &config.acl else { return };
-        acl.endpoints.iter().for_each(|endpoint| self.listen(endpoint));
-        if let Some(folder) = acl.service.store.folder() {
-            self.write(folder);
-        }
-    }
-
-    #[cfg(feature = "gateway")]
-    fn add_gateway(&mut self, config: &Config) {
-        let Some(gateway) = &config.gateway else { return };
-        gateway.endpoints.iter().for_each(|endpoint| self.listen(endpoint));
-        self.write_file(&gateway.local_token.file);
-        if let Some(file) = &gateway.terraform_config_file {
-            self.write_file(&file.file);
-        }
-    }
-
-    fn listen(&mut self, endpoint: &Endpoint) {
-        match endpoint {
-            Endpoint::Unix(socket) => self.write_file(&socket.path),
-            Endpoint::Tcp(address) => self.low_ports |= (1..1024).contains(&address.port()),
-            Endpoint::Activated(_) => {}
-        }
-    }
-
-    fn write_file(&mut self, file: &Path) {
-        if let Some(folder) = file.parent() {
-            self.write(folder);
-        }
-    }
-
-    fn write(&mut self, folder: &Path) {
-        // A placeholder for a path that is unknown on this machine.
-        if folder.is_absolute()
-            && folder != Path::new("/")
-            && !UNIT_FOLDERS.iter().any(|parent| folder.starts_with(parent))
-        {
-            self.writable.insert(folder.to_owned());
-        }
-    }
-
-    fn run(&mut self, argv: &[String]) {
-        for line in command_lines(argv) {
-            self.unit_actions.extend(unit_actions(&line));
-        }
-    }
-
-    /// Removes folders that another folder of the list covers.
-    fn drop_covered(&mut self) {
-        let all = self.writable.clone();
-        self.writable.retain(|path| !all.iter().any(|folder| path != folder && path.starts_with(folder)));
+        let is_of_unit = |folder: &Path| UNIT_FOLDERS.iter().any(|parent| folder.starts_with(parent));
+        self.writable.extend(need.written_folder().filter(|folder| !is_of_unit(folder)).map(Path::to_owned));
     }
 }
 

@@ -266,7 +266,8 @@ mod tests {
         let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let (agent, spawner) = UnixStream::pair().unwrap();
         let read: ReadCommands = |files| files.iter().map(|file| vec![file.display().to_string()]).collect();
-        let serving = tokio::spawn(async move { serve(spawner, read, &mut JoinSet::new()).await });
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { serve(spawner, read, &mut JoinSet::new()).await });
         let (mut replies, mut requests) = agent.into_split();
         let mut send = async |frame: Zeroizing<Vec<u8>>| requests.write_all(&frame).await.unwrap();
         let first = BTreeSet::from([command(&["/bin/true", "-x"])]);
@@ -289,6 +290,6 @@ mod tests {
             assert!(matches!(reply, Reply::Ended { id: 2, .. }), "{words:?}: {reply:?}");
         }
         drop((requests, replies));
-        serving.await.unwrap().unwrap();
+        serving.join_next().await.unwrap().unwrap().unwrap();
     }
 }
