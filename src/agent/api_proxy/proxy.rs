@@ -16,6 +16,7 @@ use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::Auditor;
 use keyward_telemetry::health::HealthHandle;
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -224,16 +225,11 @@ fn build_renewer(cache: &Cache, options: &CacheOptions, deps: &ApiProxyDeps) -> 
     })
 }
 
-/// Returns the string that binds saved entries to the rules that they were saved under. It is part of the file's key, so
-/// its form must stay as it was in earlier versions.
+/// Returns the string that binds saved entries to the rules that they were saved under, and to the request for the derived
+/// token. It is part of the file's key: with another form, later versions discard the file.
 fn rules_binding(options: &CacheOptions, derived_token: Option<&DerivedTokenOptions>) -> String {
-    let derived_token = match derived_token {
-        None => "None".to_owned(),
-        Some(DerivedTokenOptions { policies, ttl, num_uses, .. }) => {
-            format!("Some(ChildOptions {{ policies: {policies:?}, ttl: {ttl:?}, num_uses: {num_uses} }})")
-        }
-    };
-    format!("{:?} {:?} {derived_token}", options.values, options.leases)
+    let derived_token = derived_token.map(|token| json!({"path": token.path(), "body": token.to_body()}));
+    json!({"values": options.values, "leases": options.leases, "derived_token": derived_token}).to_string()
 }
 
 /// Error of [`ApiProxy::build`].
@@ -260,18 +256,18 @@ mod tests {
     use crate::api_proxy::rules::Rule;
 
     #[test]
-    fn the_binding_of_saved_entries_keeps_the_form_of_earlier_versions() {
+    fn the_binding_of_saved_entries_has_a_fixed_form() {
         let rules = |text: &str| vec![Rule::parse(text).unwrap()];
         let limits = CacheLimits { bytes: 1, max_age: Duration::ZERO, stale_if_error: Duration::ZERO };
         let values = rules("GET secret/+/a");
         let leases = rules("aws/creds/*");
         let options = CacheOptions { limits, values, leases, persist: None };
-        let binding = r#"[Rule { methods: 1, segments: [Named("secret"), Any, Named("a")], start: "secret/", open: false }] [Rule { methods: 127, segments: [Named("aws"), Named("creds"), Rest("")], start: "aws/creds/", open: true }] "#;
-        assert_eq!(rules_binding(&options, None), format!("{binding}None"));
+        let bound = r#""leases":[{"methods":255,"segments":[{"named":"aws"},{"named":"creds"},{"rest":""}]}],"values":[{"methods":1,"segments":[{"named":"secret"},"any",{"named":"a"}]}]}"#;
+        assert_eq!(rules_binding(&options, None), format!(r#"{{"derived_token":null,{bound}"#));
         let policies = vec!["web".to_owned()];
         let ttl = Duration::from_hours(1);
         let child = DerivedTokenOptions { policies, ttl, ..DerivedTokenOptions::default() };
-        let derived = r#"Some(ChildOptions { policies: ["web"], ttl: 3600s, num_uses: 0 })"#;
-        assert_eq!(rules_binding(&options, Some(&child)), format!("{binding}{derived}"));
+        let derived = r#"{"body":{"num_uses":0,"policies":["web"],"ttl":"3600s"},"path":"auth/token/create"}"#;
+        assert_eq!(rules_binding(&options, Some(&child)), format!(r#"{{"derived_token":{derived},{bound}"#));
     }
 }

@@ -2,6 +2,7 @@
 
 use http::Method;
 use percent_encoding::percent_decode_str;
+use serde::Serialize;
 
 use super::path::ApiPath;
 use super::query::Query;
@@ -14,9 +15,8 @@ pub(super) struct Operation(u8);
 /// Methods of the API, each a bit in [`Operation`] and in a rule.
 const METHODS: [&str; 8] = ["GET", "LIST", "SCAN", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
-/// Methods of a rule that names none. It covers `HEAD` without its bit: the debug form of rules is part of the key of saved
-/// cache entries, and `HEAD` came later.
-const ALL_METHODS: u8 = 0x7f;
+/// Methods of a rule that names none.
+const ALL_METHODS: u8 = 0xff;
 
 impl Operation {
     pub(super) const GET: Self = Self(1);
@@ -100,18 +100,21 @@ fn parse_bool(value: Option<&[u8]>) -> Result<bool, OperationError> {
 
 /// Matches requests by method and path.
 ///
-/// Its `Debug` form is part of the key of saved cache entries: renaming a field or a `Segment` discards them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Its serialized form is part of the key of saved cache entries: renaming a field or a `Segment` discards them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rule {
     methods: u8,
     segments: Vec<Segment>,
     /// The pattern before the first `+` or `*`: the prefix of every path that matches.
+    #[serde(skip)]
     start: String,
     /// Every path with that prefix matches.
+    #[serde(skip)]
     open: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Segment {
     /// Matches this segment.
     Named(String),
@@ -158,7 +161,7 @@ impl Rule {
 
     fn matches_operation(&self, operation: Operation) -> bool {
         let operations = if operation.is_update() { Operation::UPDATE } else { operation };
-        self.methods & operations.0 != 0 || (self.methods == ALL_METHODS && operation.is_head())
+        self.methods & operations.0 != 0
     }
 
     pub(super) fn matches_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {

@@ -188,7 +188,8 @@ impl DerivedTokenOptions {
         self.role.as_ref().map_or_else(|| CREATE.to_owned(), |role| format!("{CREATE}/{role}"))
     }
 
-    fn to_body(&self) -> Value {
+    /// Returns the body of the request that creates the token.
+    pub(crate) fn to_body(&self) -> Value {
         let ttl = format!("{}s", self.ttl.as_secs());
         let mut body = json!({ "ttl": ttl, "num_uses": self.num_uses });
         if !self.policies.is_empty() {
