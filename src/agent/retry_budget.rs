@@ -351,28 +351,17 @@ pub(crate) struct RetryBudgetRecord {
     /// Time of the last refill.
     pub refilled: u64,
     /// Consecutive failed renewals.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub renewal_failures: u32,
     /// No renewal before this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal_not_before: Option<u64>,
     /// No login before this, by `Retry-After`.
-    #[serde(default, rename = "asked_until", skip_serializing_if = "Option::is_none")]
     pub retry_after_until: Option<u64>,
     /// Time of the first of the consecutive failures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<u64>,
     /// Cost of an attempt for a caller.
-    #[serde(default, rename = "cost", skip_serializing_if = "Option::is_none")]
     pub caller_cost: Option<u32>,
     /// Bucket of attempts for callers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callers: Option<CallerRetriesRecord>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// Returns whole seconds since 1970, rounded up so that a saved wait never shrinks.

@@ -82,7 +82,7 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
     let is_persistent = table.flag("persist", false);
     let persist = session.filter(|_| is_persistent).and_then(|session| {
         let at = table.locate("persist").unwrap_or(table.at);
-        sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.answers"))
+        sessions.persist(&table, (at, &table.key("persist")), session, &format!("{listener}.cache"))
     });
     table.finish();
     Some(CacheOptions { limits, values, leases, persist })

@@ -125,7 +125,7 @@ impl EncryptedFile {
     /// Returns the header: it shows that a file belongs to another server or session, although its key is the same.
     fn header(&self, key: &SealingKey) -> String {
         let bound = STANDARD.encode(digest(&SHA256, key.bound_to()));
-        format!("keyward {} {VERSION} {bound}\n", self.kind.content())
+        format!("{} {VERSION} {bound}\n", self.kind.name())
     }
 
     fn reject(&self, reason: &FileRejected) {

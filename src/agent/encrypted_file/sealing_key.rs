@@ -19,7 +19,7 @@ impl SealingKey {
     /// encrypted for other names in `bound_to` does not open.
     pub(super) fn new(text: &SecretString, kind: FileKind, bound_to: &[&str]) -> Result<Self, Unspecified> {
         let mut key = Zeroizing::new([0_u8; 32]);
-        let derived = Salt::new(HKDF_SHA256, kind.salt()).extract(text.expose_secret().as_bytes());
+        let derived = Salt::new(HKDF_SHA256, kind.name().as_bytes()).extract(text.expose_secret().as_bytes());
         derived.expand(&[b"seal 1"], KeyLength)?.fill(&mut *key)?;
         // The version of this encoding. The length of each name keeps neighbours from running into each other.
         let mut bound = vec![1];
@@ -66,13 +66,12 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    /// Label of the key derivation.
-    pub(super) const fn salt(self) -> &'static [u8] {
+    /// Name of the kind, in the header and as the label of the key derivation. It never changes.
+    pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::SessionState => b"keyward session state",
-            // Older than these names: with another label, files of earlier releases would not open.
-            Self::CachedResponses => b"keyward kept answers",
-            Self::TemplateSecrets => b"keyward kept secrets",
+            Self::SessionState => "keyward session state",
+            Self::CachedResponses => "keyward cached responses",
+            Self::TemplateSecrets => "keyward template secrets",
         }
     }
 
@@ -82,15 +81,6 @@ impl FileKind {
             Self::SessionState => "the state of a session",
             Self::CachedResponses => "cached responses",
             Self::TemplateSecrets => "secrets of templates",
-        }
-    }
-
-    /// Content of the file in its header, which never changes.
-    pub(super) const fn content(self) -> &'static str {
-        match self {
-            Self::SessionState => "session state",
-            Self::CachedResponses => "kept answers",
-            Self::TemplateSecrets => "kept secrets",
         }
     }
 

@@ -14,11 +14,9 @@ use crate::token::{Lease, Token};
 /// Content of a file. Times are in milliseconds since 1970 by the wall clock.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Snapshot<E> {
-    #[serde(rename = "saved")]
     saved_at: u64,
     /// The session's token at that time.
     pub token: Option<TokenFingerprint>,
-    #[serde(rename = "kept")]
     pub entries: Vec<E>,
 }
 
@@ -72,7 +70,6 @@ impl std::io::Write for SizeCounter {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenFingerprint {
     hash: [u8; 32],
-    #[serde(rename = "ends")]
     expires: Option<u64>,
 }
 
@@ -98,15 +95,11 @@ impl TokenFingerprint {
 /// A lease in a file. Durations are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedLease {
-    #[serde(rename = "ends")]
     expires: u64,
-    #[serde(rename = "left")]
     remaining: u64,
-    #[serde(rename = "first")]
     initial_ttl: u64,
     renewable: bool,
     /// Time when another lease is requested; `None` for one that is renewed.
-    #[serde(rename = "read")]
     read_at: Option<u64>,
 }
 
@@ -219,7 +212,7 @@ mod tests {
     fn a_snapshot_is_serialized_in_one_buffer_of_its_size() {
         let snapshot = Snapshot::new(at(0, 1000), None, vec!["value"]);
         let json = snapshot.to_json(1000).unwrap();
-        assert_eq!(&**json, br#"{"saved":1000000,"token":null,"kept":["value"]}"#);
+        assert_eq!(&**json, br#"{"saved_at":1000000,"token":null,"entries":["value"]}"#);
         assert_eq!(json.capacity(), json.len());
         assert!(snapshot.to_json(json.len()).is_some() && snapshot.to_json(json.len() - 1).is_none());
     }

@@ -77,11 +77,9 @@ impl SecretRecord {
 struct SavedSecret<'a> {
     request: Cow<'a, SecretRequest>,
     /// Time of the server's response, in milliseconds since 1970.
-    #[serde(rename = "at")]
     response_time: u64,
     lease: Option<(Cow<'a, str>, SavedLease)>,
-    /// In seconds. Version 0.1.0 writes none, and ignores it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// In seconds.
     suggested_ttl: Option<u64>,
     data: Cow<'a, SecretFields>,
 }

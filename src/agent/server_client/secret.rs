@@ -70,7 +70,6 @@ pub struct SecretRequest {
     /// Path without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`, `secret/data/PATH?version=2`.
     pub path: String,
     /// Operation on the path.
-    #[serde(rename = "how")]
     pub op: SecretOp,
 }
 

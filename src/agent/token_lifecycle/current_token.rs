@@ -58,7 +58,6 @@ pub(super) enum LookupStatus {
     /// The policies forbid look-ups: a denied one means nothing.
     Forbidden,
     /// A look-up succeeded and a later one was denied: a login replaces the token, which is served meanwhile.
-    #[serde(rename = "Doubted")]
     Suspect,
 }
 

@@ -61,13 +61,9 @@ pub(super) struct LoadedState {
 pub(super) struct OnDisk {
     version: u8,
     session: String,
-    #[serde(rename = "pace")]
     pub(super) retry_budget: RetryBudgetRecord,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    fingerprint: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fingerprint: String,
     last_error: Option<String>,
 }
 
@@ -123,10 +119,8 @@ impl SessionStateFile {
         if on_disk.version != VERSION || on_disk.session != self.session {
             return refuse(FileRejected::OtherBinding);
         }
-        // Older releases wrote no fingerprint: nothing is known to have changed.
-        let saved_by = on_disk.fingerprint.as_deref().unwrap_or(&self.fingerprint);
-        let changed = saved_by != self.fingerprint;
-        let is_outdated = has_other_settings(saved_by, &self.fingerprint);
+        let changed = on_disk.fingerprint != self.fingerprint;
+        let is_outdated = settings_digest(&on_disk.fingerprint) != settings_digest(&self.fingerprint);
         let loaded = LoadedState {
             retry_budget: Some(on_disk.retry_budget),
             last_error: on_disk.last_error,
@@ -165,7 +159,7 @@ impl SessionStateFile {
             session: self.session.clone(),
             retry_budget: retry_budget.clone(),
             token,
-            fingerprint: Some(self.fingerprint.clone()),
+            fingerprint: self.fingerprint.clone(),
             last_error,
         };
         let bytes = serde_json::to_vec(&on_disk).ok()?;
@@ -191,14 +185,9 @@ impl SessionStateFile {
     }
 }
 
-/// Returns true if the fingerprint `saved` shows that the saved token was obtained with other settings than those of `own`.
-fn has_other_settings(saved: &str, own: &str) -> bool {
-    match (saved.split_once('.'), own.split_once('.')) {
-        (Some((saved, _)), Some((own, _))) => saved != own,
-        // Older releases wrote one digest of settings and files: the settings are not known to have changed.
-        (None, Some(_)) => false,
-        _ => saved != own,
-    }
+/// The part of a fingerprint that covers the settings which a token was obtained with, without the files that may vanish.
+fn settings_digest(fingerprint: &str) -> &str {
+    fingerprint.split('.').next().unwrap_or(fingerprint)
 }
 
 /// Parses the document. The parser's error is dropped, since it may quote the file.
@@ -247,16 +236,8 @@ mod tests {
 
     #[test]
     fn a_saved_token_is_outdated_by_other_settings_and_not_by_other_files() {
-        let cases = [
-            ("a.x", "a.x", false),
-            ("a.x", "a.y", false),
-            ("a.x", "b.x", true),
-            ("old", "a.x", false),
-            ("one", "one", false),
-            ("one", "two", true),
-        ];
-        for (saved, own, expected) in cases {
-            assert_eq!(has_other_settings(saved, own), expected, "{saved} {own}");
+        for (saved, own, expected) in [("a.x", "a.x", false), ("a.x", "a.y", false), ("a.x", "b.x", true)] {
+            assert_eq!(settings_digest(saved) != settings_digest(own), expected, "{saved} {own}");
         }
     }
 

@@ -29,9 +29,7 @@ struct TokenRecord<'a> {
     granted: u64,
     obtained: u64,
     expires: Option<u64>,
-    #[serde(default, rename = "looks")]
-    lookup_status: Option<LookupStatus>,
-    #[serde(default)]
+    lookup_status: LookupStatus,
     outdated: bool,
 }
 
@@ -55,7 +53,7 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
         granted: whole_seconds(current.granted),
         obtained: millis(current.lifetime.obtained.wall),
         expires: current.lifetime.ends.map(|ends| millis(ends.wall)),
-        lookup_status: Some(current.lookup_status),
+        lookup_status: current.lookup_status,
         outdated: current.outdated,
     };
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
@@ -106,10 +104,10 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
     };
     let lifetime = TokenLifetime { obtained, ends, ttl, renewable: record.may_renew };
     // The token may have been revoked since it was saved, so a denied look-up makes it suspect.
-    let lookup_status = record
-        .lookup_status
-        .filter(|lookup_status| *lookup_status == LookupStatus::Forbidden)
-        .unwrap_or(LookupStatus::Allowed);
+    let lookup_status = match record.lookup_status {
+        LookupStatus::Forbidden => LookupStatus::Forbidden,
+        LookupStatus::Untried | LookupStatus::Allowed | LookupStatus::Suspect => LookupStatus::Allowed,
+    };
     let renewed = record.renewed;
     Ok(Some(CurrentToken {
         token: Arc::new(token),

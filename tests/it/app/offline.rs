@@ -29,7 +29,7 @@ fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailab
         eventually(LIMIT, || std::fs::read_to_string(&rendered).map_err(|stderr| stderr.to_string()));
         let state = folder.path().join("state");
         wait_until_token_saved(&state.join("web.state"));
-        for name in ["vault.answers", "web.secrets"] {
+        for name in ["vault.cache", "web.secrets"] {
             eventually(LIMIT, || state.join(name).is_file().then_some(()).ok_or_else(|| agent.output()));
         }
         // A reload that changes the listener passes its cache on through the file.

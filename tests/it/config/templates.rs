@@ -194,10 +194,10 @@ fn persisted_secrets_are_in_the_state_folder_sealed_with_the_key_of_their_sessio
     );
     let Serves::ApiProxy(options) = &config.listeners[0].serves else { panic!("{:?}", config.listeners) };
     let persist = options.cache.as_ref().unwrap().persist.as_ref().unwrap();
-    assert_eq!(persist.file, state.path().join("vault.answers"));
+    assert_eq!(persist.file, state.path().join("vault.cache"));
     let words = outcome.description().unwrap().to_string();
     for clause in [
-        format!("  persists them across restarts, encrypted, in {place}/vault.answers\n"),
+        format!("  persists them across restarts, encrypted, in {place}/vault.cache\n"),
         format!(
             "  keeps those secrets across restarts, encrypted, in {place}/main.secrets, and uses them for 2h while the server does not respond\n"
         ),

@@ -140,7 +140,7 @@ pub(crate) fn eventually<T>(limit: Duration, mut attempt: impl FnMut() -> Result
 #[track_caller]
 pub(crate) fn wait_until_token_saved(state: &Path) {
     eventually(Duration::from_secs(30), || match std::fs::read_to_string(state) {
-        Ok(text) if text.contains("\"token\"") => Ok(()),
+        Ok(text) if text.contains("\"token\":\"") => Ok(()),
         other => Err(format!("{}: {other:?}", state.display())),
     });
 }

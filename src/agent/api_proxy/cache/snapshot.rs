@@ -43,9 +43,7 @@ struct EntryRecord<'a> {
     key: Cow<'a, CacheKey>,
     kind: EntryKind,
     /// Time of the server's response, in milliseconds since 1970.
-    #[serde(rename = "at")]
     response_time: u64,
-    #[serde(rename = "term")]
     lease: Option<SavedLease>,
     with_session: bool,
     #[serde(borrow)]

@@ -39,7 +39,7 @@ impl PersistentProxy {
     }
 
     fn file(&self) -> PathBuf {
-        self.folder.path().join("vault.answers")
+        self.folder.path().join("vault.cache")
     }
 
     fn start(&self) -> Running {
@@ -71,7 +71,7 @@ impl PersistentProxy {
 
     /// Files that were moved aside.
     fn aside(&self) -> PathBuf {
-        self.folder.path().join("vault.answers.refused")
+        self.folder.path().join("vault.cache.refused")
     }
 }
 
@@ -319,7 +319,7 @@ async fn an_unwritable_state_folder_only_loses_the_saved_state() {
     let persistent = PersistentProxy::new(hour());
     let session = persistent.world.start();
     let mut its = cache(HOUR, HOUR);
-    its.persist = Some(PersistOptions { file: "/proc/none/vault.answers".into(), seal: SecretString::from("a key") });
+    its.persist = Some(PersistOptions { file: "/proc/none/vault.cache".into(), seal: SecretString::from("a key") });
     let proxied =
         Proxied::for_world_with(&persistent.world, &session, ApiProxyOptions { cache: Some(its), ..options() });
     let mut running = Running { session, proxied };
