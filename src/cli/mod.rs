@@ -126,7 +126,7 @@ enum Command {
     /// Run and manage keyward's Consul-compatible ACL server
     #[cfg(feature = "acl")]
     #[command(
-        after_help = "Examples:\n  keyward acl serve --dir /var/lib/keyward/access\n  keyward acl token list --address https://acl.example.com:8500 --token-file ops.token"
+        after_help = "Examples:\n  keyward acl serve --dir /var/lib/keyward/acl\n  keyward acl token list --address https://acl.example.com:8500 --token-file ops.token"
     )]
     Acl(acl::Acl),
     /// Search the API history of HCP Terraform and Terraform Enterprise

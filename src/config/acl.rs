@@ -107,10 +107,10 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
 /// Reads the store: `data_dir` or `[acl.etcd]`.
 fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
     let Some(at) = reader.locate("etcd") else {
-        let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
+        let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/acl\"")?;
         let data_dir = reader.parse(&text, values::path)?;
         reader.check_future_folder(&text, &data_dir);
-        reader.warn_of_readable_files_in(&text, &data_dir, &["access.redb", "seal.key"]);
+        reader.warn_of_readable_files_in(&text, &data_dir, &["acl.redb", "seal.key"]);
         return Some(StoreOptions::Embedded { data_dir });
     };
     if reader.locate("data_dir").is_some() {

@@ -142,7 +142,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
     let sections = ["session", "acl", "gateway"];
-    if names.is_empty() && sections.into_iter().all(|part| top.locate(part).is_none()) && !top.has("access") {
+    if names.is_empty() && sections.into_iter().all(|part| top.locate(part).is_none()) {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.diagnostics.missing(top.at, "", "no session: there is nothing to do", advice);
     }

@@ -30,7 +30,7 @@ pub struct VerifyResponse {
     pub clean: bool,
     /// Number of records.
     pub records: u64,
-    /// Records without a checksum: written by an older version, or in a store without checksums.
+    /// Records without a checksum: those of a store that keeps none, as etcd.
     pub without_checksum: u64,
     /// Records with a wrong checksum.
     pub damaged: u64,

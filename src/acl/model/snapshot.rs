@@ -2,7 +2,7 @@
 //!
 //! | part | bytes |
 //! |---|---|
-//! | magic line | the line `keyward access snapshot 1` |
+//! | magic line | the line `keyward acl snapshot 1` |
 //! | header | a line of JSON: [`SnapshotHeader`] |
 //! | records, by ascending key | length of the key and of the value (4 bytes each, big-endian), key, value |
 //! | trailer | 8 zero bytes, the number of records (8 bytes, big-endian), SHA-256 of all preceding bytes (32 bytes) |
@@ -27,7 +27,6 @@ pub struct SnapshotHeader {
     /// Revision of the store.
     pub revision: u64,
     /// Creation time.
-    #[serde(rename = "Taken")]
     pub(crate) created_at: Timestamp,
 }
 
@@ -48,7 +47,7 @@ pub fn is_snapshot(start: &[u8]) -> bool {
     start.starts_with(MAGIC.as_bytes())
 }
 
-const MAGIC: &str = "keyward access snapshot ";
+const MAGIC: &str = "keyward acl snapshot ";
 const FORMAT: &str = "1";
 
 /// Limits of a line and of a record, in bytes. No store accepts larger records.

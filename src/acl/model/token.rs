@@ -21,7 +21,6 @@ pub const MAX_TTL: Duration = Duration::from_hours(24);
 /// A token as stored. Its create and modify index are the store's revisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TokenRecord {
-    #[serde(rename = "birth")]
     immutable: ImmutableFields,
     /// Description.
     #[serde(default)]

@@ -24,7 +24,6 @@ pub(crate) struct RestoreMarker {
     /// Accessor of the token that began it.
     pub accessor: Option<Id>,
     /// Start time.
-    #[serde(rename = "began")]
     pub started_at: Timestamp,
 }
 

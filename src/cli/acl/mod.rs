@@ -51,7 +51,7 @@ enum Command {
     /// Serve the ACL API until stopped, without a configuration file
     #[command(
         display_order = 1,
-        after_help = "Example:\n  keyward acl serve --dir /var/lib/keyward/access --listen 127.0.0.1:8500"
+        after_help = "Example:\n  keyward acl serve --dir /var/lib/keyward/acl --listen 127.0.0.1:8500"
     )]
     Serve(serve::Serve),
     /// Write a snapshot of a running server to a file, in place of an earlier snapshot
@@ -73,7 +73,7 @@ enum Command {
     #[command(
         display_order = 5,
         after_help = "Example:\n  keyward acl verify --token-file ops.token\n  \
-                            keyward acl verify --dir /var/lib/keyward/access"
+                            keyward acl verify --dir /var/lib/keyward/acl"
     )]
     Verify(Box<Request<verify::Verify>>),
     /// Create the first token of a new server, with all rights

@@ -26,7 +26,7 @@ pub(super) struct Acl {
     #[arg(long, value_name = "NAME", default_value = "dc1")]
     datacenter: String,
     /// Folder of the store
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/keyward/access")]
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/keyward/acl")]
     data_dir: String,
     /// Keep the key that encrypts tokens apart from the store, in /etc/keyward/acl-seal.key
     #[arg(long)]

@@ -60,7 +60,7 @@ async fn a_renewed_certificate_is_loaded_and_an_expiring_one_reported() {
          [listener.probes]\nkind = \"health\"\naddress = \"unix://{}\"\n",
         at("cert.pem"),
         at("key.pem"),
-        at("access"),
+        at("acl"),
         at("probes.sock"),
     );
     std::fs::write(folder.path().join("keyward.toml"), config).unwrap();

@@ -244,7 +244,7 @@ async fn blocking_reads_extend_the_timeout_by_the_wait_and_others_do_not() {
 #[tokio::test]
 async fn the_client_connects_to_a_unix_socket() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("access.sock");
+    let path = folder.path().join("acl.sock");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     let mut serving = JoinSet::new();
     serving.spawn(async move {

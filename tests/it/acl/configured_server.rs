@@ -26,7 +26,7 @@ fn certificates(folder: &std::path::Path) {
 /// Serves with the certificate and `key.pem` of the folder; returns the error of a client that trusts `ca`.
 fn certificate_error(folder: &std::path::Path, certificate: &str, ca: &std::path::Path) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
-    let args = ["acl", "serve", "--dir", &at("access"), "--listen", "127.0.0.1:0"];
+    let args = ["acl", "serve", "--dir", &at("acl"), "--listen", "127.0.0.1:0"];
     let tls = ["--tls-cert-file", &at(certificate), "--tls-key-file", &at("key.pem")];
     let server = Binary::start(&[&args[..], &tls].concat(), &[], folder);
     let address = eventually(Duration::from_secs(30), || {
@@ -82,7 +82,7 @@ async fn the_server_uses_tls_on_its_port_and_not_on_its_socket() {
         at("acl.sock"),
         at("cert.pem"),
         at("key.pem"),
-        at("access"),
+        at("acl"),
     );
     std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
     let server = Binary::start(&["run", "--config", &at("keyward.toml")], &[], folder.path());
@@ -116,7 +116,7 @@ async fn the_server_uses_tls_on_its_port_and_not_on_its_socket() {
 #[test]
 fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
-    let (config, data) = (folder.path().join("keyward.toml"), folder.path().join("access"));
+    let (config, data) = (folder.path().join("keyward.toml"), folder.path().join("acl"));
     // Each of the two would fit alone.
     let text = format!(
         "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com:8200\"\n\

@@ -21,7 +21,7 @@ fn used(folder: &Path) {
 
 /// Starts a server that must fail, and returns its error.
 fn refused(folder: &Path, more: &[&str]) -> String {
-    let dir = folder.join("access").display().to_string();
+    let dir = folder.join("acl").display().to_string();
     let (code, _, error) = run(&[&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], more].concat(), &[]);
     assert_eq!(code, 1, "{error}");
     error
@@ -31,19 +31,19 @@ fn refused(folder: &Path, more: &[&str]) -> String {
 fn a_missing_or_empty_store_beside_its_key_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
-    let file = folder.path().join("access/access.redb");
+    let file = folder.path().join("acl/acl.redb");
     let saved = std::fs::read(&file).unwrap();
 
     std::fs::write(&file, "").unwrap();
     let output = refused(folder.path(), &[]);
     for expected in
-        ["access.redb is empty, but its key file", "--new-store", "restore a snapshot", "restore the store file"]
+        ["acl.redb is empty, but its key file", "--new-store", "restore a snapshot", "restore the store file"]
     {
         assert!(output.contains(expected), "{expected}: {output}");
     }
     assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "no new store is created");
     std::fs::remove_file(&file).unwrap();
-    assert!(refused(folder.path(), &[]).contains("access.redb is gone, but its key file"));
+    assert!(refused(folder.path(), &[]).contains("acl.redb is gone, but its key file"));
     assert!(!file.exists(), "no new store is created");
 
     // Putting the file back restores the server.
@@ -54,7 +54,7 @@ fn a_missing_or_empty_store_beside_its_key_file_is_refused() {
     assert_eq!(code, 0, "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
     let output = refused(folder.path(), &["--new-store"]);
-    assert!(output.contains("access.redb holds records: start without --new-store"), "{output}");
+    assert!(output.contains("acl.redb holds records: start without --new-store"), "{output}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_key_file_elsewhere_may_exist_before_the_first_start_only() {
     let config = format!(
         "[acl]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nkey_file = \"{}\"\n",
         at("acl.sock"),
-        at("access"),
+        at("acl"),
         at("seal.key"),
     );
     std::fs::write(at("keyward.toml"), config).unwrap();
@@ -77,10 +77,10 @@ fn a_key_file_elsewhere_may_exist_before_the_first_start_only() {
         std::os::unix::net::UnixStream::connect(at("acl.sock")).map_err(|_| service.output())
     });
     assert_eq!(service.stop().0.code(), Some(0));
-    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+    std::fs::remove_file(folder.path().join("acl/acl.redb")).unwrap();
     let (code, _, error) = run(&args, &[]);
     assert!(
-        code == 1 && error.contains("access.redb is gone, but its key file") && error.contains("[KW-1603]"),
+        code == 1 && error.contains("acl.redb is gone, but its key file") && error.contains("[KW-1603]"),
         "{error}"
     );
 }
@@ -96,11 +96,11 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     let (code, _, error) = run(&[&["acl", "backup", "--out", &snapshot], &by[..]].concat(), &[]);
     assert_eq!(code, 0, "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
-    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+    std::fs::remove_file(folder.path().join("acl/acl.redb")).unwrap();
 
     // By a configuration file, as the packaged unit starts it.
     let port = ports::reserve().port();
-    let config = format!("[acl]\nlisten = \"tcp://127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", at("access"));
+    let config = format!("[acl]\nlisten = \"tcp://127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", at("acl"));
     std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
     let (code, _, error) = run(&["run", "--config", &at("keyward.toml")], &[]);
     assert!(code == 1 && error.contains("--new-store"), "{error}");
@@ -114,9 +114,9 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     let args = ["run", "--config", &at("keyward.toml"), "--new-store"];
     assert_eq!(answering(&args).stop().0.code(), Some(0));
     // By flags; no thread of the one that creates the store is outside the sandbox.
-    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+    std::fs::remove_file(folder.path().join("acl/acl.redb")).unwrap();
     let listen = format!("127.0.0.1:{port}");
-    let service = answering(&["acl", "serve", "--dir", &at("access"), "--listen", &listen, "--new-store"]);
+    let service = answering(&["acl", "serve", "--dir", &at("acl"), "--listen", &listen, "--new-store"]);
     assert_no_rights(service.id());
     let address = format!("http://127.0.0.1:{port}");
     let second = at("second.token");
@@ -133,7 +133,7 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_start_interrupted_after_key_creation_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
-    let data_dir = folder.path().join("access");
+    let data_dir = folder.path().join("acl");
     let store = store::open(&StoreOptions::Embedded { data_dir: data_dir.clone() }, "dc1").await.unwrap();
     let begun = Write::Put(store::Key::new(&["seal", "begun"]), b"{}".to_vec());
     store.commit(Batch { checks: Vec::new(), writes: vec![begun] }).await.unwrap();

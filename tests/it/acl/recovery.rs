@@ -37,7 +37,7 @@ fn lasted_seconds(line: &str) -> f64 {
 #[test]
 fn a_store_that_cannot_be_written_is_logged_and_its_recovery_with_its_length() {
     let folder = tempfile::tempdir().unwrap();
-    let data = folder.path().join("access");
+    let data = folder.path().join("acl");
     let (server, address) = serve(folder.path(), &format!("data_dir = \"{}\"\n", data.display()));
     let root = folder.path().join("root.token").display().to_string();
     let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);

@@ -13,7 +13,7 @@ use crate::harness::world::run_in_network_namespace;
 
 /// Starts a server; returns it with the address that it printed.
 pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
-    let dir = folder.join("access").display().to_string();
+    let dir = folder.join("acl").display().to_string();
     let service = Binary::start(&["acl", "serve", "--dir", &dir, "--listen", listen], variables, folder);
     let address = eventually(Duration::from_secs(30), || {
         let output = service.output();
@@ -83,7 +83,7 @@ fn bootstrap_works_while_the_token_file_variable_is_set() {
 #[test]
 fn bootstrap_waits_for_a_server_on_this_machine_that_starts_later() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = format!("unix://{}/access.sock", folder.path().display());
+    let socket = format!("unix://{}/acl.sock", folder.path().display());
     let root = folder.path().join("root.token").display().to_string();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| run(&["acl", "bootstrap", "--address", &socket, "--out", &root], &[]));
@@ -101,14 +101,14 @@ fn bootstrap_waits_for_a_server_on_this_machine_that_starts_later() {
 #[test]
 fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = format!("unix://{}/access.sock", folder.path().display());
+    let socket = format!("unix://{}/acl.sock", folder.path().display());
     let (service, address) = serve(folder.path(), &socket, &[]);
     assert_eq!(address, socket);
     let (code, out, error) = run(&["acl", "bootstrap"], &[("KEYWARD_ACL_ADDR", &socket)]);
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
     assert_eq!(service.stop().0.code(), Some(0));
 
-    let dir = folder.path().join("access").display().to_string();
+    let dir = folder.path().join("acl").display().to_string();
     let check = |args: &[&str], expected: &str| {
         let (code, _, error) = run(&[&["acl", "serve"], args].concat(), &[]);
         assert!(code == 1 && error.contains(expected), "{args:?}: {error}");
@@ -146,7 +146,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     assert!(code == 6 && error.contains("operator:write"), "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
 
-    let file = folder.path().join("access/seal.key");
+    let file = folder.path().join("acl/seal.key");
     let keys = std::fs::read_to_string(&file).unwrap();
     let (new, old) = keys.split_once('\n').unwrap();
     std::fs::write(&file, new).unwrap();
@@ -155,7 +155,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     assert_eq!(code, 0, "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
     std::fs::write(&file, old).unwrap();
-    let dir = folder.path().join("access").display().to_string();
+    let dir = folder.path().join("acl").display().to_string();
     let (code, _, error) = run(&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[]);
     assert!(code == 1 && error.contains("but the store requires"), "{error}");
 }

@@ -48,7 +48,7 @@ impl Server {
     }
 
     fn embedded() -> Self {
-        Self::start(|folder| format!("data_dir = \"{}\"\n", folder.join("access").display()))
+        Self::start(|folder| format!("data_dir = \"{}\"\n", folder.join("acl").display()))
     }
 
     #[cfg(feature = "etcd")]

@@ -84,7 +84,7 @@ fn tamper(folder: &std::path::Path, kind: &str, removes: bool) {
     use redb::ReadableTable as _;
 
     let table: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("records");
-    let database = redb::Database::open(folder.join("access.redb")).unwrap();
+    let database = redb::Database::open(folder.join("acl.redb")).unwrap();
     let transaction = database.begin_write().unwrap();
     {
         let mut records = transaction.open_table(table).unwrap();
@@ -110,7 +110,7 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     use crate::harness::binary::{eventually, run};
 
     let folder = tempfile::tempdir().unwrap();
-    let data_dir = folder.path().join("access");
+    let data_dir = folder.path().join("acl");
     let root = folder.path().join("root.token").display().to_string();
     let dir = data_dir.display().to_string();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);

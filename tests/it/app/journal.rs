@@ -21,7 +21,7 @@ fn log_of(args: &[&str], stream: fn(u64, u64) -> String) -> String {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("keyward.toml");
     let path = folder.path().display();
-    let text = format!("[acl]\nlisten = \"unix://{path}/acl.sock\"\ndata_dir = \"{path}/access\"\n");
+    let text = format!("[acl]\nlisten = \"unix://{path}/acl.sock\"\ndata_dir = \"{path}/acl\"\n");
     std::fs::write(&config, text).unwrap();
     let args: Vec<_> = ["run", "--config", config.to_str().unwrap()].into_iter().chain(args.iter().copied()).collect();
     let binary = start(&args, folder.path(), stream);

@@ -26,13 +26,13 @@ fn with(section: &str) -> String {
 
 #[test]
 fn an_acl_server_with_one_auth_method_is_read_with_its_defaults() {
-    let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n"));
-    let access = config.acl.unwrap();
-    assert_eq!(access.endpoints, [Endpoint::Tcp("127.0.0.1:8500".parse().unwrap())]);
-    assert_eq!((&access.tls, &access.service.key_file), (&None, &None));
-    assert_eq!(access.service.datacenter, "dc1");
-    assert_eq!(access.service.validation_errors(), []);
-    let method = &access.service.methods["cloud"];
+    let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/acl\"\n"));
+    let acl = config.acl.unwrap();
+    assert_eq!(acl.endpoints, [Endpoint::Tcp("127.0.0.1:8500".parse().unwrap())]);
+    assert_eq!((&acl.tls, &acl.service.key_file), (&None, &None));
+    assert_eq!(acl.service.datacenter, "dc1");
+    assert_eq!(acl.service.validation_errors(), []);
+    let method = &acl.service.methods["cloud"];
     assert_eq!(method.trust.issuer, "https://sts.example/t/");
     assert!(matches!(&method.keys.source, KeyDocument::Jwks(url) if url.path() == "/keys"));
     let role = &method.roles["web"];
@@ -44,7 +44,7 @@ fn an_acl_server_with_one_auth_method_is_read_with_its_defaults() {
 fn the_folder_of_the_store_may_exist() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::create_dir(path("access")).unwrap();
+    std::fs::create_dir(path("acl")).unwrap();
     std::fs::write(path("file"), "").unwrap();
     let warnings = |data_dir: &str| {
         let text = with(&format!("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = {data_dir:?}\n"));
@@ -52,22 +52,22 @@ fn the_folder_of_the_store_may_exist() {
         let diagnostics = outcome.errors.iter().chain(&outcome.warnings).chain(&outcome.notes);
         diagnostics.map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
-    assert_eq!(warnings(&path("access")), "");
+    assert_eq!(warnings(&path("acl")), "");
     assert_eq!(warnings(&path("new")), "");
     assert!(warnings(&path("file")).contains("file is not a folder"), "{}", warnings(&path("file")));
-    assert!(warnings(&path("none/access")).contains("none does not exist"), "{}", warnings(&path("none/access")));
+    assert!(warnings(&path("none/acl")).contains("none does not exist"), "{}", warnings(&path("none/acl")));
 }
 
 #[test]
 fn an_acl_server_listens_on_several_addresses() {
     let keys = "listen = [\"tcp://127.0.0.1:8500\", \"unix:///tmp/a.sock\"]\ndata_dir = \"/tmp/a\"\n\
                 base_path = \"/acl-server/x\"\ntoken_in_query = false\nlogin_burst = 7\ndefault_policy = \"allow\"\nconnections = 20_000\n";
-    let access = clean(&with(keys)).acl.unwrap();
-    assert_eq!((access.endpoints.len(), access.connections), (2, Some(20_000)));
-    let api = &access.service.api;
+    let acl = clean(&with(keys)).acl.unwrap();
+    assert_eq!((acl.endpoints.len(), acl.connections), (2, Some(20_000)));
+    let api = &acl.service.api;
     assert_eq!((api.base_path.as_str(), api.token_in_query), ("/acl-server/x", false));
     assert_eq!((api.login_limit.burst, api.login_limit.per_second), (7, 20));
-    assert_eq!(access.service.default_policy, DefaultPolicy::Allow);
+    assert_eq!(acl.service.default_policy, DefaultPolicy::Allow);
     for wrong in ["acl", "/acl/", "/", "/a/../b", "/a b"] {
         let (_, outcome) = check(&with(&keys.replace("/acl-server/x", wrong)));
         assert!(outcome.errors[0].to_string().contains("is not a base path"), "{wrong} {:?}", outcome.errors);
@@ -83,7 +83,7 @@ fn the_example_is_described() {
     let description = outcome.description().unwrap().to_string();
     for expected in [
         "acl\n  serves the ACL API on tcp://0.0.0.0:8500, over TLS\n",
-        "  stores the tokens of datacenter dc1 in /var/lib/keyward/access\n",
+        "  stores the tokens of datacenter dc1 in /var/lib/keyward/acl\n",
         "  accepts logins at auth/azure with tokens of issuer https://sts.windows.net/00000000-0000-0000-0000-000000000000/ for ",
         "  gives logins with role deploy of azure a token for 10m with deploy\n",
     ] {
@@ -96,13 +96,13 @@ fn bound_principals_accept_references() {
     let text = with("listen = \"unix:///tmp/a\"\ndata_dir = \"/tmp/a\"\n").replace("\"p\"", "\"${env:PRINCIPAL}\"");
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("PRINCIPAL", "x")]), Purpose::Check);
-    let access = outcome.config.unwrap().acl.unwrap();
-    assert_eq!(access.service.methods["cloud"].roles["web"].bounds.principals, ["x"]);
+    let acl = outcome.config.unwrap().acl.unwrap();
+    assert_eq!(acl.service.methods["cloud"].roles["web"].bounds.principals, ["x"]);
 }
 
 #[test]
 fn every_error_comes_with_advice() {
-    let sound = with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n");
+    let sound = with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/acl\"\n");
     let check_diagnostics = |text: &str, expected: &[&str]| {
         let (folder, outcome) = check(text);
         assert_eq!(folder.short(&outcome.errors), expected, "{text}");
@@ -115,7 +115,7 @@ fn every_error_comes_with_advice() {
         "[acl]\n",
         &[
             "a.toml:1:2: acl.listen: missing; the address to listen on, such as \"tcp://127.0.0.1:8500\", or a list",
-            "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
+            "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/acl\"",
         ],
     );
     changed(
@@ -141,7 +141,7 @@ fn every_error_comes_with_advice() {
         "tls_cert = \"/tmp/a.pem\"\ndata_dri",
         &[
             "a.toml:1:2: acl.tls_key: missing; the private key that belongs to tls_cert",
-            "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
+            "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/acl\"",
             "a.toml:4:1: acl.data_dri: an unknown key; did you mean data_dir?",
         ],
     );

@@ -300,11 +300,8 @@ fn warned(text: &str, path: &std::path::Path, mode: u32) -> Vec<String> {
 
 #[test]
 fn files_of_secrets_that_others_may_read_are_warnings() {
-    let folder = Folder::with(&[
-        ("secret", "0123456789abcdef0123456789abcdef"),
-        ("access/access.redb", ""),
-        ("access/seal.key", ""),
-    ]);
+    let folder =
+        Folder::with(&[("secret", "0123456789abcdef0123456789abcdef"), ("acl/acl.redb", ""), ("acl/seal.key", "")]);
     let at = |name: &str| folder.path(name).display().to_string();
     let session = "[server.main]\nkind = \"vault\"\naddress = \"https://secrets.example.com\"\n[session.main]\n";
     let texts = [
@@ -337,16 +334,16 @@ fn files_of_secrets_that_others_may_read_are_warnings() {
         assert!(!closed.iter().any(|warning| warning.contains("other users")), "{text} {closed:?}");
     }
     #[cfg(feature = "acl")]
-    for name in ["access.redb", "seal.key"] {
-        let text = format!("[acl]\nlisten = \"unix:///tmp/a.sock\"\ndata_dir = \"{}\"\n", at("access"));
-        chmod(&folder.path("access/access.redb"), 0o600);
-        chmod(&folder.path("access/seal.key"), 0o600);
-        let open = warned(&text, &folder.path("access").join(name), 0o640);
+    for name in ["acl.redb", "seal.key"] {
+        let text = format!("[acl]\nlisten = \"unix:///tmp/a.sock\"\ndata_dir = \"{}\"\n", at("acl"));
+        chmod(&folder.path("acl/acl.redb"), 0o600);
+        chmod(&folder.path("acl/seal.key"), 0o600);
+        let open = warned(&text, &folder.path("acl").join(name), 0o640);
         assert!(
             open.iter().any(|warning| warning.contains(&format!("other users can access {name} in this folder"))),
             "{open:?}"
         );
-        let closed = warned(&text, &folder.path("access").join(name), 0o600);
+        let closed = warned(&text, &folder.path("acl").join(name), 0o600);
         assert!(!closed.iter().any(|warning| warning.contains("other users")), "{closed:?}");
     }
 }

@@ -119,7 +119,7 @@ fn many_connections_of_an_api_proxy_need_more_open_files() {
 #[cfg(feature = "acl")]
 #[test]
 fn many_connections_of_the_acl_server_need_more_open_files() {
-    let acl = "[acl]\nlisten = [\"tcp://127.0.0.1:8500\", \"unix:///run/keyward/acl.sock\"]\ndata_dir = \"/var/lib/keyward/access\"\n";
+    let acl = "[acl]\nlisten = [\"tcp://127.0.0.1:8500\", \"unix:///run/keyward/acl.sock\"]\ndata_dir = \"/var/lib/keyward/acl\"\n";
     check(acl, &[]);
     check(&format!("{acl}connections = 10000"), &["LimitNOFILE=20256"]);
 }

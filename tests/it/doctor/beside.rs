@@ -57,7 +57,7 @@ fn a_running_agent_is_asked_and_not_disturbed() {
 fn services_without_a_local_api_are_healthy_while_they_hold_their_own_addresses() {
     run_in_network_namespace(|| {
         let site = DoctorFixture::start();
-        let acl = format!("[acl]\nlisten = \"tcp://127.0.0.1:8500\"\ndata_dir = \"{FOLDER}/state/access\"\n");
+        let acl = format!("[acl]\nlisten = \"tcp://127.0.0.1:8500\"\ndata_dir = \"{FOLDER}/state/acl\"\n");
         let token = site.world.platform.faults().mint("doctor").token;
         let token_file = format!("{FOLDER}/out/platform.token");
         std::fs::write(&token_file, token.expose_secret()).unwrap();

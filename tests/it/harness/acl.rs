@@ -36,7 +36,7 @@ impl Deref for Acl {
 /// Options of a server with its store in the folder and defaults otherwise.
 pub(crate) fn options(folder: &Path) -> AclOptions {
     AclOptions {
-        store: StoreOptions::Embedded { data_dir: folder.join("access") },
+        store: StoreOptions::Embedded { data_dir: folder.join("acl") },
         key_file: None,
         datacenter: "dc1".to_owned(),
         default_policy: DefaultPolicy::Deny,

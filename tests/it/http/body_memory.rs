@@ -83,7 +83,7 @@ fn resident(pid: u32) -> usize {
 #[test]
 fn a_login_that_comes_byte_by_byte_takes_no_more_of_the_acl_server_than_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("access").display().to_string();
+    let dir = folder.path().join("acl").display().to_string();
     let service = Binary::start(&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[], folder.path());
     let url = eventually(Duration::from_secs(30), || {
         let output = service.output();

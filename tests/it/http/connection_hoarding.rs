@@ -167,7 +167,7 @@ async fn a_server_that_may_not_ask_for_users_warns_once_and_groups_callers_by_ad
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("access").display().to_string();
+    let dir = folder.path().join("acl").display().to_string();
     let setup = format!("exec perl -e '{WITHOUT_NETLINK}' \"$0\" \"$@\"");
     let args = ["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"];
     let service = Binary::start_after(&setup, &args, &[], folder.path());

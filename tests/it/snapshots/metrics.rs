@@ -37,7 +37,7 @@ command = ["/bin/sleep", "3600"]
 
 [acl]
 listen = "unix://FOLDER/acl.sock"
-data_dir = "FOLDER/access"
+data_dir = "FOLDER/acl"
 
 [gateway]
 upstream = "PLATFORM"

@@ -93,7 +93,7 @@ const DERIVED: &str = "[listener.derived]\naddress = \"unix://FOLDER/derived.soc
     [listener.derived.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n";
 const PROGRAM: &str = "[process]\ncommand = [\"/bin/false\"]\nrestart = \"always\"\n";
 const PROXY: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n";
-const ACL: &str = "[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/access\"\n";
+const ACL: &str = "[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/acl\"\n";
 const GATEWAY: &str = "[gateway]\nupstream = \"PLATFORM\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
     token_file = \"FOLDER/platform.token\"\nlocal_token_file = \"FOLDER/local.token\"\n";
 const REFUSED: &str = "Azure token verified, but the principal is not bound to this role";

@@ -38,8 +38,8 @@ fn a_snapshot_is_read_in_chunks_of_any_size() {
     let bytes = written(&RECORDS);
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<_> = text.lines().take(2).collect();
-    let expected = r#"{"Datacenter":"dc1","KeyIDs":["k1"],"Revision":7,"Taken":"2026-01-31T09:00:00Z"}"#;
-    assert_eq!(lines, ["keyward access snapshot 1", expected]);
+    let expected = r#"{"Datacenter":"dc1","KeyIDs":["k1"],"Revision":7,"CreatedAt":"2026-01-31T09:00:00Z"}"#;
+    assert_eq!(lines, ["keyward acl snapshot 1", expected]);
     let mut pieces = vec![SnapshotPiece::Header(header())];
     pieces.extend(RECORDS.map(|(key, value)| SnapshotPiece::Record(key.to_owned(), value.to_vec())));
     pieces.push(SnapshotPiece::End(3));
@@ -68,10 +68,10 @@ fn changed_missing_and_added_bytes_are_detected() {
 fn each_defect_has_its_own_error() {
     let check = |bytes: &[u8], expected: SnapshotError| assert_eq!(read(bytes, 1000), Err(expected));
     check(b"PK\x03\x04", SnapshotError::NotASnapshot);
-    check(b"keyward access\n", SnapshotError::NotASnapshot);
+    check(b"keyward acl\n", SnapshotError::NotASnapshot);
     check(&vec![b'x'; MAX_LINE], SnapshotError::NotASnapshot);
-    check(b"keyward access snapshot 2\n", SnapshotError::Format { found: "2".to_owned() });
-    check(b"keyward access snapshot 1\n{}\n", SnapshotError::Header);
+    check(b"keyward acl snapshot 2\n", SnapshotError::Format { found: "2".to_owned() });
+    check(b"keyward acl snapshot 1\n{}\n", SnapshotError::Header);
     let record = |records: &[(&str, &[u8])], number| check(&written(records), SnapshotError::Record { number });
     record(&[("a/2", b""), ("a/1", b"")], 2);
     record(&[("a/1", b""), ("a/1", b"")], 2);
@@ -87,7 +87,7 @@ proptest! {
     #[test]
     fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), part in 1_usize..20) {
         prop_assert!(read(&bytes, part).is_err());
-        let after = [b"keyward access snapshot 1\n", &serde_json::to_vec(&header()).unwrap()[..], b"\n", &bytes].concat();
+        let after = [b"keyward acl snapshot 1\n", &serde_json::to_vec(&header()).unwrap()[..], b"\n", &bytes].concat();
         prop_assert!(read(&after, part).is_err());
     }
 }

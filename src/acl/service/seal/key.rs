@@ -28,9 +28,9 @@ impl SealKey {
         // One key for each purpose, none of which can be computed from another.
         let derive = |purpose: &[u8]| hmac::sign(&master, purpose);
         // 48 bits are enough to tell the few keys of a file apart.
-        let id = STANDARD.encode(&derive(b"keyward access: key id").as_ref()[..6]);
-        let seal = AeadKey::new(derive(b"keyward access: seal").as_ref().try_into().ok()?).ok()?;
-        let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward access: hash").as_ref());
+        let id = STANDARD.encode(&derive(b"keyward acl: key id").as_ref()[..6]);
+        let seal = AeadKey::new(derive(b"keyward acl: seal").as_ref().try_into().ok()?).ok()?;
+        let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward acl: hash").as_ref());
         Some(Self { id, hash, seal })
     }
 

@@ -96,7 +96,7 @@ impl Embedded {
 
     /// Returns the path of the store file in a folder.
     pub fn file_in(folder: &Path) -> PathBuf {
-        folder.join("access.redb")
+        folder.join("acl.redb")
     }
 
     /// Returns the path of the store file.

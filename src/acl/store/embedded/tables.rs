@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase as _, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase as _, ReadableTable, TableDefinition, TableError};
 
 use super::checksums::{Checksum, Checksums, KindTotals, LENGTH, TotalsByKind};
 use super::{FORMAT, Record, Revision, StoreError};
@@ -25,19 +25,16 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 pub(super) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 /// Revision of the last change of each kind, and of all kinds under [`ALL_KINDS`].
 pub(super) const KINDS: TableDefinition<'_, &str, u64> = TableDefinition::new("kinds");
-/// [`KindTotals`] of each kind. Stores of older versions get them when opened.
+/// [`KindTotals`] of each kind.
 pub(super) const TOTALS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("totals");
 pub(super) const ALL_KINDS: &str = "";
 const ABOUT: TableDefinition<'_, &str, &str> = TableDefinition::new("about");
 const CHECKSUM_KEY: &str = "checksum_key";
 
-/// Flag in the creation revision of records with a checksum. Revisions never reach this bit.
-const CHECKSUM_FLAG: u64 = 1 << 63;
-
-/// Encodes a record: two revisions, checksum, value. Older versions wrote no checksum.
+/// Encodes a record: two revisions, checksum, value.
 pub(super) fn encode(created: Revision, modified: Revision, checksum: &Checksum, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + LENGTH + value.len());
-    bytes.extend_from_slice(&(created.0 | CHECKSUM_FLAG).to_be_bytes());
+    bytes.extend_from_slice(&created.0.to_be_bytes());
     bytes.extend_from_slice(&modified.0.to_be_bytes());
     bytes.extend_from_slice(checksum);
     bytes.extend_from_slice(value);
@@ -48,8 +45,7 @@ pub(super) fn encode(created: Revision, modified: Revision, checksum: &Checksum,
 pub(super) struct StoredRecord<'a> {
     pub(super) created: Revision,
     pub(super) modified: Revision,
-    /// `None` if an older version wrote the record.
-    pub(super) checksum: Option<Checksum>,
+    checksum: Checksum,
     pub(super) value: &'a [u8],
 }
 
@@ -58,25 +54,14 @@ impl<'a> StoredRecord<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (created, rest) = bytes.split_first_chunk()?;
         let (modified, rest) = rest.split_first_chunk()?;
-        let created = u64::from_be_bytes(*created);
-        let modified = Revision(u64::from_be_bytes(*modified));
-        let (checksum, value) = if created & CHECKSUM_FLAG == 0 {
-            (None, rest)
-        } else {
-            let (checksum, value) = rest.split_first_chunk()?;
-            (Some(*checksum), value)
-        };
-        Some(Self { created: Revision(created & !CHECKSUM_FLAG), modified, checksum, value })
+        let (checksum, value) = rest.split_first_chunk()?;
+        let revision = |bytes: &[u8; 8]| Revision(u64::from_be_bytes(*bytes));
+        Some(Self { created: revision(created), modified: revision(modified), checksum: *checksum, value })
     }
 
-    /// Returns the expected checksum.
-    fn expected_checksum(&self, key: &str, checksums: &Checksums) -> Checksum {
-        checksums.record(key, self.created, self.modified, self.value)
-    }
-
-    /// Returns true if its checksum matches or it has none.
-    pub(super) fn has_valid_checksum(&self, key: &str, checksums: &Checksums) -> bool {
-        self.checksum.is_none_or(|checksum| checksum == self.expected_checksum(key, checksums))
+    /// Returns true if the checksum matches.
+    pub(super) fn is_intact(&self, key: &str, checksums: &Checksums) -> bool {
+        self.checksum == checksums.record(key, self.created, self.modified, self.value)
     }
 }
 
@@ -84,14 +69,14 @@ impl<'a> StoredRecord<'a> {
 /// the sum is right again once it is replaced or deleted.
 pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -> Checksum {
     match StoredRecord::read(bytes) {
-        Some(stored) => stored.checksum.unwrap_or_else(|| stored.expected_checksum(key, checksums)),
+        Some(stored) => stored.checksum,
         None => checksums.record(key, Revision(0), Revision(0), bytes),
     }
 }
 
 /// Decodes and verifies a record.
 pub(super) fn decode(key: &str, checksums: &Checksums, bytes: &[u8]) -> Result<Record, StoreError> {
-    let stored = StoredRecord::read(bytes).filter(|stored| stored.has_valid_checksum(key, checksums));
+    let stored = StoredRecord::read(bytes).filter(|stored| stored.is_intact(key, checksums));
     let stored = stored.ok_or_else(|| StoreError::Unreadable { key: key.to_owned() })?;
     Ok(Record { value: Bytes::copy_from_slice(stored.value), created: stored.created, modified: stored.modified })
 }
@@ -108,16 +93,16 @@ pub(super) struct StoreMetadata {
     pub(super) checksums: Checksums,
 }
 
-/// Reads the store's metadata and initializes a new store. Totals of an older version's records are computed once.
+/// Reads the store's metadata and initializes a new store.
 pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Result<StoreMetadata, StoreError> {
     let transaction = database.begin_write()?;
     let metadata = {
         let mut about = transaction.open_table(ABOUT)?;
-        let records = transaction.open_table(RECORDS)?;
-        let kinds = transaction.open_table(KINDS)?;
-        let mut totals = transaction.open_table(TOTALS)?;
+        // Created for readers, which cannot.
+        transaction.open_table(RECORDS)?;
+        transaction.open_table(KINDS)?;
+        transaction.open_table(TOTALS)?;
         let new_key = Checksums::new_key()?;
-        let is_new = about.get(CHECKSUM_KEY)?.is_none();
         let mut get_or_insert = |name, default: &str| -> Result<String, StoreError> {
             if let Some(existing) = about.get(name)? {
                 return Ok(existing.value().to_owned());
@@ -128,20 +113,18 @@ pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Re
         let format = get_or_insert("format", FORMAT)?;
         let datacenter = get_or_insert("datacenter", datacenter)?;
         let checksums = Checksums::new(&get_or_insert(CHECKSUM_KEY, &new_key)?);
-        if is_new {
-            for (kind, kind_totals) in count_records(&records, &kinds, &checksums, |_, _| ())? {
-                totals.insert(kind.as_str(), kind_totals.encode(&kind, &checksums).as_slice())?;
-            }
-        }
         StoreMetadata { format, datacenter, checksums }
     };
     transaction.commit()?;
     Ok(metadata)
 }
 
-/// Returns the checksums of a store opened for reading; `None` for one of an older version.
+/// Returns the checksums of a store opened for reading; `None` for one that was not initialized.
 pub(super) fn checksums(transaction: &redb::ReadTransaction) -> Result<Option<Checksums>, StoreError> {
-    let about = transaction.open_table(ABOUT)?;
+    let about = match transaction.open_table(ABOUT) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        about => about?,
+    };
     Ok(about.get(CHECKSUM_KEY)?.map(|key| Checksums::new(key.value())))
 }
 

@@ -1,6 +1,6 @@
 //! Verification of records and pages.
 
-use redb::{Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, TableError};
+use redb::{Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend as _};
 
 use super::backend::{BackendHandle, LeasedBackend};
 use super::checksums::{KindTotals, TotalsByKind};
@@ -10,18 +10,12 @@ use super::{StoreError, Verification};
 /// Verifies the checksum of each record, and the count and sum of each kind, in one read transaction.
 pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, StoreError> {
     let mut verification = Verification::default();
+    let Some(checksums) = checksums(transaction)? else { return Ok(verification) };
     let records = transaction.open_table(RECORDS)?;
     let kinds = transaction.open_table(KINDS)?;
-    let Some(checksums) = checksums(transaction)? else {
-        for entry in records.iter()? {
-            verification.count(entry?.0.value(), None);
-        }
-        return Ok(verification);
-    };
     let computed_totals = count_records(&records, &kinds, &checksums, |key, bytes| {
-        let is_intact =
-            StoredRecord::read(bytes).map(|record| record.checksum.map(|_| record.has_valid_checksum(key, &checksums)));
-        verification.count(key, is_intact.unwrap_or(Some(false)));
+        let is_intact = StoredRecord::read(bytes).is_some_and(|record| record.is_intact(key, &checksums));
+        verification.count(key, is_intact);
     })?;
     let mut stored_totals = TotalsByKind::new();
     for entry in transaction.open_table(TOTALS)?.iter()? {
@@ -72,9 +66,5 @@ pub(super) fn file(disk: &mut BackendHandle) -> Result<Verification, StoreError>
     }
     let lease: LeasedBackend = disk.lease_read_only().map_err(redb::Error::Io)?;
     let database = super::recovery::open(lease)?;
-    let transaction = database.begin_read()?;
-    if let Err(TableError::TableDoesNotExist(_)) = transaction.open_table(RECORDS) {
-        return Ok(Verification { pages, ..Verification::default() });
-    }
-    Ok(Verification { pages, ..records(&transaction)? })
+    Ok(Verification { pages, ..records(&database.begin_read()?)? })
 }

@@ -76,7 +76,7 @@ async fn a_full_disk_returns_507_if_nothing_was_written() {
     let drive = Drive::default();
     let folder = tempfile::tempdir().unwrap();
     let options = crate::harness::acl::options(folder.path());
-    std::fs::create_dir(folder.path().join("access")).unwrap();
+    std::fs::create_dir(folder.path().join("acl")).unwrap();
     let served = Served::serve_store(Arc::new(open(&drive)), &options, Clock::System).await;
     let first = served.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
     let root = first["SecretID"].as_str().unwrap().to_owned();

@@ -135,7 +135,7 @@ async fn keys_in_use(store: &dyn Store) -> Vec<String> {
         .filter(|(key, _)| key.starts_with("token/"))
         .map(|(_, value)| serde_json::from_slice(value).unwrap())
         .collect();
-    let accessors: BTreeSet<_> = tokens.iter().map(|token| token["birth"]["accessor_id"].to_string()).collect();
+    let accessors: BTreeSet<_> = tokens.iter().map(|token| token["immutable"]["accessor_id"].to_string()).collect();
     let rows: Vec<Value> = all
         .iter()
         .filter(|(key, _)| key.starts_with("token-id/"))
@@ -144,7 +144,7 @@ async fn keys_in_use(store: &dyn Store) -> Vec<String> {
     assert_eq!(rows.len(), 2 * tokens.len(), "each token is found by its secret and by its accessor, and nothing else");
     assert!(rows.iter().all(|row| accessors.contains(&row["accessor"].to_string())));
     for token in tokens {
-        let id = token["birth"]["sealed_secret"]["key_id"].as_str().unwrap().to_owned();
+        let id = token["immutable"]["sealed_secret"]["key_id"].as_str().unwrap().to_owned();
         if !named.contains(&id) {
             named.push(id);
         }

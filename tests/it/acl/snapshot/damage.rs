@@ -48,7 +48,7 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
     let left = std::fs::read_dir(acl.options.store.folder().unwrap()).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     left.sort();
-    assert_eq!(left, ["access.redb", "seal.key"], "no file is left behind");
+    assert_eq!(left, ["acl.redb", "seal.key"], "no file is left behind");
 }
 
 #[tokio::test]

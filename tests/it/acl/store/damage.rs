@@ -8,8 +8,6 @@ use keyward_acl::store::{
 use redb::{Database, ReadableTable as _, TableDefinition};
 
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
-const KINDS: TableDefinition<'_, &str, u64> = TableDefinition::new("kinds");
-const ABOUT: TableDefinition<'_, &str, &str> = TableDefinition::new("about");
 
 fn key(kind: &str, number: usize) -> Key {
     Key::new(&[kind, "default", &format!("{number:06}")])
@@ -55,7 +53,7 @@ async fn a_flipped_bit_is_never_silent() {
     let expected = listed(&store).await.unwrap();
     assert_eq!((expected.len(), store.verify().await.unwrap().is_clean()), (1510, true));
     drop(store);
-    let file = path.join("access.redb");
+    let file = path.join("acl.redb");
     let whole = std::fs::read(&file).unwrap();
     let mut reported = 0;
     for flip in 0..200_usize {
@@ -97,7 +95,7 @@ async fn damaged_pages_fail_with_advice() {
     std::fs::write(&file, &bytes).unwrap();
     let error = Embedded::open(folder.path(), "dc1").unwrap_err();
     assert!(matches!(error, OpenError::PagesDamaged { .. }), "{error}");
-    for expected in ["access.redb is damaged", "keyward acl verify --dir", "--new-store", "restore a snapshot"] {
+    for expected in ["acl.redb is damaged", "keyward acl verify --dir", "--new-store", "restore a snapshot"] {
         assert!(error.to_string().contains(expected), "{error}");
     }
     let found = Embedded::verify_file(folder.path()).unwrap();
@@ -167,53 +165,4 @@ async fn a_damaged_record_that_is_replaced_or_removed_leaves_no_trace() {
     store.commit(Batch { checks: Vec::new(), writes }).await.unwrap();
     let found = store.verify().await.unwrap();
     assert!(found.is_clean() && found.records == 59, "{found:?}");
-}
-
-/// Writes a store like versions without checksums.
-fn write_old_format(folder: &Path, records: usize) {
-    std::fs::create_dir_all(folder).unwrap();
-    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    let database = Database::create(Embedded::file_in(folder)).unwrap();
-    let transaction = database.begin_write().unwrap();
-    {
-        let mut about = transaction.open_table(ABOUT).unwrap();
-        about.insert("format", "1").unwrap();
-        about.insert("datacenter", "dc1").unwrap();
-        let mut table = transaction.open_table(RECORDS).unwrap();
-        for number in 0..records {
-            let revision = (number as u64 + 1).to_be_bytes();
-            let bytes = [&revision[..], &revision, &value(number)].concat();
-            table.insert(key("token", number).as_str(), bytes.as_slice()).unwrap();
-        }
-        let mut kinds = transaction.open_table(KINDS).unwrap();
-        kinds.insert("token", records as u64).unwrap();
-        kinds.insert("", records as u64).unwrap();
-    }
-    transaction.commit().unwrap();
-}
-
-#[tokio::test]
-async fn records_of_older_versions_are_read_and_their_loss_is_detected() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store");
-    write_old_format(&path, 20);
-    let found = Embedded::verify_file(&path).unwrap();
-    assert_eq!((found.records, found.unchecked, found.is_clean()), (20, 20, true));
-    let store = Embedded::open(&path, "dc1").unwrap();
-    let listing = listed(&store).await.unwrap();
-    for (number, (found, content, created, modified)) in listing.iter().enumerate() {
-        let revision = number as u64 + 1;
-        assert_eq!((found.as_str(), content), (key("token", number).as_str(), &value(number)));
-        assert_eq!((*created, *modified), (revision, revision));
-    }
-    let put = Batch { checks: Vec::new(), writes: vec![Write::Put(key("token", 3), b"{}".to_vec())] };
-    assert_eq!(store.commit(put).await.unwrap().0, 21, "revisions go on");
-    let found = store.verify().await.unwrap();
-    assert_eq!((listing.len(), found.records, found.unchecked, found.is_clean()), (20, 20, 19, true));
-    let record = store.get(&key("token", 3), Freshness::Linearizable).await.unwrap().unwrap();
-    assert_eq!((record.created.0, record.modified.0), (4, 21));
-    drop(store);
-    edit_database_file(&path, |table| drop(table.remove(key("token", 7).as_str()).unwrap()));
-    let store = Embedded::open(&path, "dc1").unwrap();
-    assert_eq!(kinds_of(&store.verify().await.unwrap()), ["token"]);
 }

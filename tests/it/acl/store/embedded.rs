@@ -29,7 +29,7 @@ async fn a_second_opener_another_datacenter_and_an_open_folder_are_refused() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(value(&Embedded::open(&path, "dc1").unwrap(), "a").await.as_deref(), Some("1"));
 
-    let file = path.join("access.redb");
+    let file = path.join("acl.redb");
     std::fs::write(&file, "something else").unwrap();
     assert!(matches!(Embedded::open(&path, "dc1"), Err(OpenError::Damaged { .. })));
     std::fs::remove_file(&file).unwrap();

@@ -32,7 +32,7 @@ macro_rules! with_gateway {
 
 macro_rules! with_acl {
     ($text:literal) => {
-        concat!("[acl]\nlisten = \"unix:///run/keyward/acl.sock\"\ndata_dir = \"/var/lib/keyward/access\"\n", $text)
+        concat!("[acl]\nlisten = \"unix:///run/keyward/acl.sock\"\ndata_dir = \"/var/lib/keyward/acl\"\n", $text)
     };
 }
 
