@@ -40,8 +40,8 @@ pub enum OwnerError {
     Write(#[from] ReplaceError),
 }
 
-/// Claims a local token's file for `owner` (one line of text). A file without a recorded owner, as written by older
-/// releases, goes to the first gateway that claims it.
+/// Claims a local token's file for `owner` (one line of text). A file without a recorded owner, as one that a person
+/// wrote, goes to the first gateway that claims it.
 ///
 /// # Errors
 /// The file belongs to another gateway, or its owner cannot be read or written.

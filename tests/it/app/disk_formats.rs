@@ -1,5 +1,7 @@
-//! Files that an earlier version wrote: each later one opens them. `tests/it/fixtures/on_disk/README.md` describes them.
+//! Files in the formats of version 1: each later version opens them. `tests/it/fixtures/on_disk/README.md` describes them.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -20,7 +22,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// The time at which the agent's files were new, in seconds since 1970: leases last 32 days at most.
-pub(super) const WALL_CLOCK: &str = "1795386000";
+pub(super) const WALL_CLOCK: &str = "1795957230";
 
 /// A library that moves the wall clock of the process that preloads it to `WALL_CLOCK_START`; its other clocks stay.
 const SHIFTED_CLOCK: &str = r#"
@@ -120,7 +122,7 @@ state_dir = "{folder}/state"
 }
 
 #[test]
-fn an_agent_takes_up_the_token_the_answers_and_the_secrets_of_earlier_versions() {
+fn an_agent_takes_up_the_token_the_responses_and_the_secrets_of_version_1() {
     run_in_network_namespace(|| {
         let (folder, expected) = (copy("agent"), expected("agent"));
         let config = folder.path().join("keyward.toml").display().to_string();
@@ -140,15 +142,15 @@ fn an_agent_takes_up_the_token_the_answers_and_the_secrets_of_earlier_versions()
                 other => Err(format!("{other:?}\n{}", agent.output())),
             });
         let body: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(body["data"], expected["answer"], "an answer that the API proxy kept");
+        assert_eq!(body["data"], expected["answer"], "a response that the API proxy has cached");
         let (status, output) = agent.stop();
         assert_eq!(status.code(), Some(0), "{output}");
-        assert!(output.starts_with("2026-11-22T22:2"), "the wall clock is not the shifted one: {output}");
+        assert!(output.starts_with("2026-11-29T13:0"), "the wall clock is not the shifted one: {output}");
     });
 }
 
 #[test]
-fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_earlier_versions() {
+fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_version_1() {
     let (folder, expected) = (copy("acl"), expected("acl"));
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -177,4 +179,44 @@ fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_earlier_versions()
     check_records();
     let (status, output) = service.stop();
     assert_eq!(status.code(), Some(0), "{output}");
+}
+
+#[test]
+fn an_audit_of_version_1_is_verified_with_its_checkpoint() {
+    let folder = copy("audit");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (audit, key, checkpoint) = (file("audit.jsonl"), file("audit.key"), file("checkpoint.json"));
+    let (code, out, error) = run(&["audit", "verify", &audit, "--key-file", &key, "--checkpoint", &checkpoint], &[]);
+    assert_eq!((code, error.as_str()), (0, ""), "{out}");
+}
+
+#[test]
+fn a_gateway_accepts_the_local_tokens_of_version_1() {
+    let folder = copy("gateway");
+    let path = folder.path().display();
+    let owner = folder.path().join("local.token.owner");
+    let text = std::fs::read_to_string(&owner).unwrap();
+    std::fs::write(&owner, text.replace("FOLDER", &path.to_string())).unwrap();
+    std::fs::write(folder.path().join("platform.token"), "the platform token\n").unwrap();
+    let config = format!(
+        "[gateway]\nupstream = \"http://{SERVER}\"\nlisten = \"unix://{path}/gateway.sock\"\ntoken_file = \"{path}/platform.token\"\n\
+         local_token_file = \"{path}/local.token\"\n"
+    );
+    std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
+    let gateway = Binary::start(&["run", "--config", &format!("{path}/keyward.toml")], &[], folder.path());
+    let status = |token: &str| {
+        let mut stream = UnixStream::connect(folder.path().join("gateway.sock")).map_err(|error| error.to_string())?;
+        let head = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
+        write!(stream, "GET /api/v2/ping HTTP/1.1\r\n{head}").map_err(|error| error.to_string())?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).map_err(|error| error.to_string())?;
+        response.split(' ').nth(1).map(str::to_owned).ok_or(response)
+    };
+    assert_eq!(eventually(LIMIT, || status("another").map_err(|error| error + &gateway.output())), "401");
+    for name in ["local.token", "local.token.previous"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        // Nothing listens at the upstream's address.
+        assert_eq!(status(text.split_whitespace().next().unwrap()).unwrap(), "503", "{name}");
+    }
+    assert_eq!(gateway.stop().0.code(), Some(0));
 }
