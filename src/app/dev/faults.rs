@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use clap::ValueEnum;
 use http::Method;
+use keyward_emulators::{cloud, platform, secrets};
 use keyward_http::client::ServerAddress;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -28,16 +29,13 @@ pub enum Fault {
     Platform,
 }
 
-/// An emulator with fault injection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Emulator {
-    Cloud,
-    Secrets,
-    Platform,
+/// A fault of one of the emulators.
+#[derive(Debug)]
+enum EmulatorFault {
+    Cloud(cloud::Fault),
+    Secrets(secrets::Fault),
+    Platform(platform::Fault),
 }
-
-/// One call of the fault injection: a path, and its query.
-type Call = (Emulator, &'static str, &'static [(&'static str, &'static str)]);
 
 impl Fault {
     /// Every fault.
@@ -55,30 +53,24 @@ impl Fault {
         }
     }
 
-    const fn start_calls(self) -> &'static [Call] {
+    /// Returns the faults of the emulators that start it, or that end it.
+    fn emulator_faults(self, on: bool) -> Vec<EmulatorFault> {
+        let skew_seconds = if on { 3600 } else { 0 };
         match self {
-            Self::Server => &[(Emulator::Secrets, "away", &[("on", "true")])],
-            Self::Cloud => &[(Emulator::Cloud, "refuse", &[("on", "true")])],
-            Self::Clock => &[
-                (Emulator::Cloud, "skew", &[("seconds", "3600")]),
-                (Emulator::Secrets, "skew", &[("seconds", "3600")]),
+            Self::Server => vec![EmulatorFault::Secrets(secrets::Fault::Away(on))],
+            Self::Cloud => vec![EmulatorFault::Cloud(cloud::Fault::Refuse(on))],
+            Self::Clock => vec![
+                EmulatorFault::Cloud(cloud::Fault::Skew(skew_seconds)),
+                EmulatorFault::Secrets(secrets::Fault::Skew(skew_seconds)),
             ],
-            Self::Audience => &[(Emulator::Cloud, "audience", &[("value", "api://another-application")])],
-            Self::Token => &[(Emulator::Secrets, "revoke-all", &[])],
-            Self::Platform => &[(Emulator::Platform, "revoke-all", &[])],
-        }
-    }
-
-    const fn stop_calls(self) -> &'static [Call] {
-        match self {
-            Self::Server => &[(Emulator::Secrets, "away", &[("on", "false")])],
-            Self::Cloud => &[(Emulator::Cloud, "refuse", &[("on", "false")])],
-            Self::Clock => {
-                &[(Emulator::Cloud, "skew", &[("seconds", "0")]), (Emulator::Secrets, "skew", &[("seconds", "0")])]
+            Self::Audience => {
+                let audience = on.then(|| "api://another-application".to_owned());
+                vec![EmulatorFault::Cloud(cloud::Fault::Audience(audience))]
             }
-            Self::Audience => &[(Emulator::Cloud, "audience", &[])],
-            Self::Token => &[],
-            Self::Platform => &[(Emulator::Platform, "rotate", &[])],
+            Self::Token if on => vec![EmulatorFault::Secrets(secrets::Fault::RevokeAll)],
+            Self::Token => Vec::new(),
+            Self::Platform if on => vec![EmulatorFault::Platform(platform::Fault::RevokeAll)],
+            Self::Platform => vec![EmulatorFault::Platform(platform::Fault::Rotate)],
         }
     }
 
@@ -211,18 +203,19 @@ impl<'a> FaultSwitch<'a> {
 
     /// Switches a fault on.
     pub async fn start(&self, fault: Fault) -> anyhow::Result<()> {
-        for call in fault.start_calls() {
-            self.call(*call).await?;
+        for fault in fault.emulator_faults(true) {
+            self.inject(&fault).await?;
         }
         Ok(())
     }
 
     /// Switches a fault off. A new platform token goes into the file that the gateway reads.
     pub async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
-        for call in fault.stop_calls() {
-            let response = self.call(*call).await?;
-            if fault == Fault::Platform {
-                super::write_private(&self.endpoints.platform_token, &response)?;
+        for fault in fault.emulator_faults(false) {
+            let response = self.inject(&fault).await?;
+            if let EmulatorFault::Platform(platform::Fault::Rotate) = fault {
+                let token = response["token"].as_str().context("the emulated HCP Terraform returned no token")?;
+                super::write_private(&self.endpoints.platform_token, &token.into())?;
             }
         }
         Ok(())
@@ -230,10 +223,8 @@ impl<'a> FaultSwitch<'a> {
 
     /// Returns true if a fault is on that [`FaultSwitch::heal`] switches off.
     pub async fn is_on(&self, fault: Fault) -> anyhow::Result<bool> {
-        for (emulator, ..) in fault.stop_calls() {
-            let response = self.request(Method::GET, (*emulator, "", &[])).await?;
-            let state =
-                serde_json::from_str(response.expose_secret()).context("the state of the faults is not JSON")?;
+        for emulator_fault in fault.emulator_faults(false) {
+            let state = self.call(Method::GET, self.endpoint(&emulator_fault), Vec::new()).await?;
             if fault.is_in(&state) {
                 return Ok(true);
             }
@@ -241,30 +232,33 @@ impl<'a> FaultSwitch<'a> {
         Ok(false)
     }
 
-    async fn call(&self, call: Call) -> anyhow::Result<SecretString> {
-        self.request(Method::POST, call).await
+    /// Returns the URL of the emulator's fault injection.
+    fn endpoint(&self, fault: &EmulatorFault) -> &str {
+        match fault {
+            EmulatorFault::Cloud(_) => &self.endpoints.cloud_faults,
+            EmulatorFault::Secrets(_) => &self.endpoints.secrets_faults,
+            EmulatorFault::Platform(_) => &self.endpoints.platform_faults,
+        }
     }
 
-    async fn request(&self, method: Method, (emulator, path, query): Call) -> anyhow::Result<SecretString> {
-        let base = match emulator {
-            Emulator::Cloud => &self.endpoints.cloud_faults,
-            Emulator::Secrets => &self.endpoints.secrets_faults,
-            Emulator::Platform => &self.endpoints.platform_faults,
+    async fn inject(&self, fault: &EmulatorFault) -> anyhow::Result<Value> {
+        let body = match fault {
+            EmulatorFault::Cloud(fault) => serde_json::to_vec(fault),
+            EmulatorFault::Secrets(fault) => serde_json::to_vec(fault),
+            EmulatorFault::Platform(fault) => serde_json::to_vec(fault),
         };
-        let mut url = Url::parse(base).with_context(|| format!("{base} is not an address"))?;
-        let folder = url.path().trim_matches('/').to_owned();
+        self.call(Method::POST, self.endpoint(fault), body?).await
+    }
+
+    async fn call(&self, method: Method, endpoint: &str, body: Vec<u8>) -> anyhow::Result<Value> {
+        let mut url = Url::parse(endpoint).with_context(|| format!("{endpoint} is not an address"))?;
+        let path = url.path().trim_matches('/').to_owned();
         url.set_path("/");
         let client = loopback_client(ServerAddress::Url(url))?;
-        let target = format!("{folder}/{path}");
-        let request = client.request(method, target.trim_end_matches('/')).query(query);
-        let response = client.send(request.header("x-faults-key", self.key.expose_secret())).await;
-        let response = response.context("keyward dev does not answer")?;
-        anyhow::ensure!(
-            response.status.is_success(),
-            "the fault injection at {base}/{path} answers {}",
-            response.status
-        );
-        Ok(SecretString::from(String::from_utf8_lossy(&response.body).into_owned()))
+        let request = client.request(method, &path).header("x-faults-key", self.key.expose_secret()).body(body);
+        let response = client.send(request).await.context("keyward dev does not answer")?;
+        anyhow::ensure!(response.status.is_success(), "the fault injection at {endpoint} answers {}", response.status);
+        serde_json::from_slice(&response.body).context("the fault injection does not answer with JSON")
     }
 }
 
@@ -276,9 +270,9 @@ mod tests {
     fn every_fault_has_a_guide_whose_end_heals_it() {
         for fault in Fault::ALL {
             let guide = fault.guide();
-            assert!(!fault.start_calls().is_empty() && !guide.observations.is_empty(), "{fault:?}");
+            assert!(!fault.emulator_faults(true).is_empty() && !guide.observations.is_empty(), "{fault:?}");
             let heals = format!("keyward dev heal {}", fault.name());
-            assert_eq!(guide.end.contains(&heals), !fault.stop_calls().is_empty(), "{fault:?}");
+            assert_eq!(guide.end.contains(&heals), !fault.emulator_faults(false).is_empty(), "{fault:?}");
             for text in [guide.end, guide.healed] {
                 assert!(!text.contains("retry`"), "the sessions are two: {text}");
             }

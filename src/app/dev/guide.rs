@@ -35,7 +35,7 @@ pub(super) fn config_file(endpoints: &DevEndpoints, cloud: &Cloud) -> String {
 # The ACL server. It trusts the signatures of the emulated Azure.
 [acl]
 listen = "{acl}"
-data_dir = "{dir}/access"
+data_dir = "{dir}/acl"
 
 [acl.method.cloud]
 issuer = "{issuer}"
@@ -222,12 +222,8 @@ pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {
     let dir = dir.display();
     let config = config.display();
     let socket = endpoints.socket.display();
-    let faults_key = endpoints.faults_key.display();
     let local_key = endpoints.local_key.display();
-    let cloud_faults = &endpoints.cloud_faults;
-    let secrets_faults = &endpoints.secrets_faults;
-    let DevEndpoints { platform, platform_faults, gateway, pages, .. } = endpoints;
-    let platform_token = endpoints.platform_token.display();
+    let DevEndpoints { platform, gateway, pages, .. } = endpoints;
     let gateway_token = endpoints.gateway_token.display();
     let terraform = endpoints.terraform.display();
     let vault = endpoints.vault.display();
@@ -273,17 +269,16 @@ Try, in another shell:
 
   # Call HCP Terraform through the gateway, which adds the platform token; then replace that token
   curl -s -H "Authorization: Bearer $(cat {gateway_token})" http://{gateway}/api/v2/organizations/example/workspaces
-  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{platform_faults}/rotate' > {platform_token}
+  {program} dev break platform --dir {dir} && {program} dev heal platform --dir {dir}
   {program} gateway tokens --config {config}
 
   # With Terraform: replace the token during an apply, and it still succeeds
   cd {dir}/terraform; export TF_CLI_CONFIG_FILE={terraform}; terraform init; terraform apply
 
   # Make Azure and Vault fail; the agent keeps serving and recovers by itself
-  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=true'
-  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{secrets_faults}/away?on=true'
-  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{secrets_faults}/away?on=false'
-  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=false'
+  {program} dev break cloud --dir {dir}
+  {program} dev break server --dir {dir}
+  {program} dev heal --dir {dir}
 "#,
     )
 }

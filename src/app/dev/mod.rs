@@ -5,8 +5,8 @@ mod attach;
 pub mod faults;
 mod guide;
 mod ports;
-mod fault_tour;
 mod tour;
+mod fault_tour;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -33,7 +33,11 @@ use super::{App, ProcessSetup};
 pub use attach::find_running;
 use ports::Ports;
 pub use ports::check_first_port;
-pub use tour::run as take_the_tour;
+
+/// Uses each part once, then breaks and heals everything once. Returns a line for each step.
+pub async fn take_the_tour(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
+    Ok([tour::run(endpoints).await?, fault_tour::run(endpoints).await?].concat())
+}
 
 /// Folder for keys, secrets and state, in which no other `keyward dev` runs.
 #[derive(Debug)]
@@ -176,7 +180,7 @@ impl Dev {
             pages: ports.get(11),
             pages_key,
             health: ports.get(7),
-            cloud_faults: cloud.faults_url().map(|url| format!("{url}faults")).unwrap_or_default(),
+            cloud_faults: cloud.faults_url().unwrap_or_default().to_owned(),
             secrets_faults: secrets.faults_url().unwrap_or_default().to_owned(),
             platform: platform.url().to_owned(),
             platform_faults: platform.faults_url().unwrap_or_default().to_owned(),

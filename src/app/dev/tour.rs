@@ -9,11 +9,11 @@ use keyward_http::client::{Client, ServerAddress};
 use serde_json::Value;
 use url::Url;
 
-use super::{DevEndpoints, fault_tour, loopback_client};
+use super::{DevEndpoints, loopback_client};
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.
-pub async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
+pub(super) async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let agent = loopback_client(ServerAddress::Unix(endpoints.socket.clone()))?;
     let mut lines = Vec::new();
     let mut tokens = Vec::new();
@@ -55,7 +55,6 @@ pub async fn run(endpoints: &DevEndpoints) -> anyhow::Result<Vec<String>> {
     let account = read(&gateway, request).await.context("the gateway")?;
     let name = account.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
     lines.push(format!("the emulated HCP Terraform authenticates the gateway's calls as its user {name}"));
-    lines.extend(fault_tour::run(endpoints).await?);
     Ok(lines)
 }
 

@@ -104,7 +104,6 @@ struct Stored {
     application: Identity,
     client_secret: String,
     identity_header: String,
-    #[serde(rename = "dials_key")]
     faults_key: String,
 }
 

@@ -32,13 +32,14 @@ use keyward_machine::secure_dir::DirError;
 use keyward_machine::tasks::TaskGroup;
 use url::Url;
 
-use crate::control_listener;
+use crate::control_listener::{self, BindError, FaultListener};
 use folder::PrivateDir;
 use keys::SigningKey;
-use serve::{EmulatedListener, bind, url, with_server_header};
+use serve::{EmulatedListener, bind, url};
 
 pub(crate) use faults::FaultInjector;
 pub use faults::{Failure, FaultTarget};
+pub use faults_api::Fault;
 pub use identities::CloudIdentities;
 pub(crate) use identities::Identity;
 
@@ -102,7 +103,7 @@ pub enum MachineKind {
 pub struct Cloud {
     state: Arc<State>,
     metadata_url: Url,
-    faults_url: Option<Url>,
+    faults_url: Option<String>,
     folder: PrivateDir,
 }
 
@@ -124,7 +125,7 @@ struct State {
 impl Cloud {
     /// Creates missing files, binds the listeners and serves in `tasks`. Must be called inside a runtime.
     pub fn start(options: CloudOptions, tasks: &mut TaskGroup) -> Result<Self, StartError> {
-        for address in [Some(options.metadata), Some(options.authority), options.faults].into_iter().flatten() {
+        for address in [options.metadata, options.authority] {
             if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {
                 return Err(StartError::NotLoopback(address));
             }
@@ -163,17 +164,12 @@ impl Cloud {
         let authority = EmulatedListener { listener, port, router: secure, tls: Some(tls), peer_reader: None };
         tasks.start("emulated metadata service", metadata.serve(state.faults.clone(), stop.clone()));
         tasks.start("emulated authority", authority.serve(state.faults.clone(), stop.clone()));
-        let mut faults_url = None;
-        if let Some(address) = options.faults {
-            let (listener, address) =
-                control_listener::bind(address).map_err(|cause| StartError::Bind { address, cause })?;
-            faults_url = Some(url("http", address));
-            let router = faults_api::routes(state.faults.clone(), state.identities.faults_key.clone());
-            tasks.start(
-                "fault injection of the emulated cloud",
-                control_listener::serve(listener, with_server_header(router), stop.clone()),
-            );
-        }
+        let serve_faults = |address| {
+            let listener = FaultListener { address, key: state.identities.faults_key.clone() };
+            let faults = state.faults.clone();
+            control_listener::serve_faults(listener, faults, "fault injection of the emulated cloud", tasks)
+        };
+        let faults_url = options.faults.map(serve_faults).transpose()?;
         let projection = federated::Projection::start(&folder, state.clone(), options.federated_life)?;
         tasks.start("emulated projected token", projection.keep_fresh(stop));
         Ok(Self { state, metadata_url: url("http", metadata_address), faults_url, folder })
@@ -195,8 +191,8 @@ impl Cloud {
     }
 
     /// URL of the fault injection over HTTP, if enabled.
-    pub fn faults_url(&self) -> Option<&Url> {
-        self.faults_url.as_ref()
+    pub fn faults_url(&self) -> Option<&str> {
+        self.faults_url.as_deref()
     }
 
     /// Key of the fault injection over HTTP, sent as `X-Faults-Key`.
@@ -298,6 +294,9 @@ pub enum StartError {
         #[source]
         cause: std::io::Error,
     },
+    /// The address of the fault injection cannot be bound.
+    #[error(transparent)]
+    Faults(#[from] BindError),
     /// A key or certificate cannot be created or read.
     #[error("cannot make or read {what} (delete the emulated cloud's folder to begin anew)")]
     Key {

@@ -126,7 +126,7 @@ pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
 }
 
 /// Adds the `Server` header that marks every response as emulated.
-pub(super) fn with_server_header(routes: axum::Router) -> axum::Router {
+fn with_server_header(routes: axum::Router) -> axum::Router {
     routes.layer(axum::middleware::map_response(async |mut response: Response| {
         response.headers_mut().insert(SERVER, HeaderValue::from_static("keyward-emulated-cloud"));
         response

@@ -2,9 +2,11 @@
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
 
 /// Product and release.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Edition {
     /// HCP Terraform, which names no release.
     #[default]

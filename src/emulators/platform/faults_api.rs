@@ -1,234 +1,111 @@
-//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Faults-Key`.
+//! Faults of the emulated platform as JSON.
 
 use std::time::Duration;
 
-use axum::extract::{Query, State as AxumState};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use http::StatusCode;
-use keyward_machine::secret_string::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::call_log::PresentedToken;
 use super::edition::Edition;
-use super::faults::{FaultInjector, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
+use super::faults::{FaultInjector, MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
 use super::page::Paging;
-use crate::control_listener::{SwitchQuery, require_key};
+use crate::control_listener::FaultApi;
 
-type Faults = AxumState<FaultInjector>;
-
-/// Creates the routes: `GET /faults` returns the current faults; each `POST` sets one and returns the same.
-pub(super) fn routes(faults: FaultInjector, key: SecretString) -> Router {
-    let routes = Router::new()
-        .route("/faults", get(show))
-        .route("/faults/calls", get(calls))
-        .route("/faults/edition", post(edition))
-        .route("/faults/paging", post(paging))
-        .route("/faults/limit", post(limit))
-        .route("/faults/old-registry-routes", post(old_registry_routes))
-        .route("/faults/new-registry-routes", post(new_registry_routes))
-        .route("/faults/fail-next", post(fail_next))
-        .route("/faults/lose-next-responses", post(lose_next_responses))
-        .route("/faults/delay", post(delay))
-        .route("/faults/blobs", post(blobs))
-        .route("/faults/relative-downloads", post(relative_downloads))
-        .route("/faults/mint", post(mint))
-        .route("/faults/rotate", post(rotate))
-        .route("/faults/revoke", post(revoke))
-        .route("/faults/revoke-all", post(revoke_all))
-        .route("/faults/fill", post(fill))
-        .route("/faults/forget-calls", post(forget_calls))
-        .with_state(faults);
-    require_key(routes, key)
+/// A fault of the emulated platform, such as `{"limit": 7}` or `"revoke-all"`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Fault {
+    /// See [`FaultInjector::blob_mib`].
+    Blobs(Option<u32>),
+    /// See [`FaultInjector::delay`]; in milliseconds.
+    Delay(u64),
+    /// See [`FaultInjector::edition`].
+    Edition(Edition),
+    /// See [`FaultInjector::fail_next`].
+    FailNext {
+        /// Number of requests.
+        count: usize,
+        /// HTTP status; 500 by default.
+        status: Option<u16>,
+        /// `Retry-After` in seconds.
+        retry_after: Option<u64>,
+    },
+    /// See [`FaultInjector::fill`].
+    Fill {
+        /// One of the ten lists of 2021-11-17.
+        list: String,
+        /// Its parent, such as the organization.
+        #[serde(default)]
+        parent: String,
+        /// Number of entries.
+        count: usize,
+    },
+    /// See [`FaultInjector::forget_calls`].
+    ForgetCalls,
+    /// See [`FaultInjector::limit`].
+    Limit(Option<u32>),
+    /// See [`FaultInjector::lose_next_responses`].
+    LoseNextResponses(usize),
+    /// See [`FaultInjector::mint`]; returns the token for this description.
+    Mint(String),
+    /// Adds or removes [`NEW_REGISTRY_ROUTES`].
+    NewRegistryRoutes(bool),
+    /// Adds or removes [`OLD_REGISTRY_ROUTES`].
+    OldRegistryRoutes(bool),
+    /// See [`FaultInjector::paging`].
+    Paging(Paging),
+    /// See [`FaultInjector::relative_downloads`].
+    RelativeDownloads(bool),
+    /// See [`FaultInjector::revoke`].
+    Revoke(String),
+    /// See [`FaultInjector::revoke_all`].
+    RevokeAll,
+    /// See [`FaultInjector::rotate`]; returns the token.
+    Rotate,
 }
 
-async fn show(AxumState(faults): Faults) -> Json<Value> {
-    ok(&faults)
-}
+impl FaultApi for FaultInjector {
+    type Fault = Fault;
 
-fn ok(faults: &FaultInjector) -> Json<Value> {
-    let state = faults.state();
-    let release = match &state.settings.edition {
-        Edition::Hosted => None,
-        Edition::SelfManaged { release } => Some(release),
-    };
-    Json(json!({
-        "emulated": true, "requests": state.call_log.total(), "tokens": state.tokens.list(|_| true).len(), "self_managed_release": release,
-        "paging": format!("{:?}", state.settings.paging), "requests_per_second": state.settings.limit,
-        "removed_routes": state.settings.removed, "failing": state.settings.failing.len(),
-        "losing": state.settings.lost_responses_left, "delay_milliseconds": state.settings.delay.as_millis(), "blob_mib": state.settings.blob_mib,
-    }))
-}
-
-/// Returns the last requests with token id and status.
-async fn calls(AxumState(faults): Faults) -> Json<Value> {
-    let calls = faults.calls().into_iter().map(|call| {
-        let token = match &call.token {
-            PresentedToken::Absent => "absent",
-            PresentedToken::Unknown => "unknown",
-            PresentedToken::Known(id) => id,
-        };
-        json!({
-            "method": call.method.as_str(), "route": call.route, "path": call.path, "token": token,
-            "status": call.status, "agent": call.agent,
-        })
-    });
-    Json(calls.collect())
-}
-
-/// `?release=v202207-1`; without it HCP Terraform.
-#[derive(Deserialize)]
-struct Release {
-    release: Option<String>,
-}
-
-async fn edition(AxumState(faults): Faults, Query(Release { release }): Query<Release>) -> Json<Value> {
-    faults.edition(release.map_or(Edition::Hosted, |release| Edition::SelfManaged { release }));
-    ok(&faults)
-}
-
-/// `?mode=always`.
-#[derive(Deserialize)]
-struct Mode {
-    mode: String,
-}
-
-async fn paging(AxumState(faults): Faults, Query(Mode { mode }): Query<Mode>) -> Response {
-    let paging = match mode.as_str() {
-        "opt-in" => Paging::OptIn,
-        "always" => Paging::Always,
-        "never" => Paging::Never,
-        "looping" => Paging::Looping,
-        _ => return bad_request("mode is one of opt-in, always, never, looping"),
-    };
-    faults.paging(paging);
-    ok(&faults).into_response()
-}
-
-fn bad_request(why: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({"errors": [why]}))).into_response()
-}
-
-/// `?per_second=30`; without it no limit.
-#[derive(Deserialize)]
-struct Limit {
-    per_second: Option<u32>,
-}
-
-async fn limit(AxumState(faults): Faults, Query(Limit { per_second }): Query<Limit>) -> Json<Value> {
-    faults.limit(per_second);
-    ok(&faults)
-}
-
-async fn old_registry_routes(AxumState(faults): Faults, Query(SwitchQuery { on }): Query<SwitchQuery>) -> Json<Value> {
-    faults.routes(OLD_REGISTRY_ROUTES, on);
-    ok(&faults)
-}
-
-async fn new_registry_routes(AxumState(faults): Faults, Query(SwitchQuery { on }): Query<SwitchQuery>) -> Json<Value> {
-    faults.routes(NEW_REGISTRY_ROUTES, on);
-    ok(&faults)
-}
-
-#[derive(Deserialize)]
-struct FailNextQuery {
-    count: usize,
-    status: Option<u16>,
-    retry_after: Option<u64>,
-}
-
-async fn fail_next(AxumState(faults): Faults, Query(failing): Query<FailNextQuery>) -> Json<Value> {
-    faults.fail_next(failing.count, failing.status.unwrap_or(500), failing.retry_after);
-    ok(&faults)
-}
-
-#[derive(Deserialize)]
-struct CountQuery {
-    count: usize,
-}
-
-async fn lose_next_responses(AxumState(faults): Faults, Query(CountQuery { count }): Query<CountQuery>) -> Json<Value> {
-    faults.lose_next_responses(count);
-    ok(&faults)
-}
-
-#[derive(Deserialize)]
-struct DelayQuery {
-    milliseconds: u64,
-}
-
-async fn delay(AxumState(faults): Faults, Query(DelayQuery { milliseconds }): Query<DelayQuery>) -> Json<Value> {
-    faults.delay(Duration::from_millis(milliseconds));
-    ok(&faults)
-}
-
-/// `?mib=10`; without it the uploaded bytes.
-#[derive(Deserialize)]
-struct SizeQuery {
-    mib: Option<u32>,
-}
-
-async fn blobs(AxumState(faults): Faults, Query(SizeQuery { mib }): Query<SizeQuery>) -> Json<Value> {
-    faults.blob_mib(mib);
-    ok(&faults)
-}
-
-async fn relative_downloads(AxumState(faults): Faults, Query(SwitchQuery { on }): Query<SwitchQuery>) -> Json<Value> {
-    faults.relative_downloads(on);
-    ok(&faults)
-}
-
-#[derive(Deserialize)]
-struct DescriptionQuery {
-    description: String,
-}
-
-/// Returns a new token as plain text; all previous ones of the user are revoked.
-async fn rotate(AxumState(faults): Faults) -> String {
-    faults.rotate().token.expose_secret().to_owned()
-}
-
-/// Returns a new token and keeps the others.
-async fn mint(
-    AxumState(faults): Faults,
-    Query(DescriptionQuery { description }): Query<DescriptionQuery>,
-) -> Json<Value> {
-    let minted = faults.mint(&description);
-    Json(json!({"emulated": true, "id": minted.id, "token": minted.token.expose_secret()}))
-}
-
-#[derive(Deserialize)]
-struct IdQuery {
-    id: String,
-}
-
-async fn revoke(AxumState(faults): Faults, Query(IdQuery { id }): Query<IdQuery>) -> Response {
-    if faults.revoke(&id) { ok(&faults).into_response() } else { bad_request("there is no token with this id") }
-}
-
-async fn revoke_all(AxumState(faults): Faults) -> Response {
-    faults.revoke_all();
-    ok(&faults).into_response()
-}
-
-#[derive(Deserialize)]
-struct FillQuery {
-    list: String,
-    #[serde(default)]
-    parent: String,
-    count: usize,
-}
-
-async fn fill(AxumState(faults): Faults, Query(FillQuery { list, parent, count }): Query<FillQuery>) -> Response {
-    if faults.fill(&list, &parent, count) < count {
-        return bad_request("list is none of those of 2021-11-17, or there is no room for so many");
+    async fn inject(&self, fault: Fault) -> Result<Value, &'static str> {
+        let show =
+            |minted: &MintedToken| json!({"emulated": true, "id": minted.id, "token": minted.token.expose_secret()});
+        match fault {
+            Fault::Blobs(mib) => self.blob_mib(mib),
+            Fault::Delay(milliseconds) => self.delay(Duration::from_millis(milliseconds)),
+            Fault::Edition(edition) => self.edition(edition),
+            Fault::FailNext { count, status, retry_after } => self.fail_next(count, status.unwrap_or(500), retry_after),
+            Fault::Fill { list, parent, count } => {
+                if self.fill(&list, &parent, count) < count {
+                    return Err("list is none of those of 2021-11-17, or there is no room for so many");
+                }
+            }
+            Fault::ForgetCalls => self.forget_calls(),
+            Fault::Limit(per_second) => self.limit(per_second),
+            Fault::LoseNextResponses(count) => self.lose_next_responses(count),
+            Fault::Mint(description) => return Ok(show(&self.mint(&description))),
+            Fault::NewRegistryRoutes(on) => self.routes(NEW_REGISTRY_ROUTES, on),
+            Fault::OldRegistryRoutes(on) => self.routes(OLD_REGISTRY_ROUTES, on),
+            Fault::Paging(paging) => self.paging(paging),
+            Fault::RelativeDownloads(on) => self.relative_downloads(on),
+            Fault::Revoke(id) => {
+                if !self.revoke(&id) {
+                    return Err("there is no token with this id");
+                }
+            }
+            Fault::RevokeAll => drop(self.revoke_all()),
+            Fault::Rotate => return Ok(show(&self.rotate())),
+        }
+        Ok(FaultApi::state(self))
     }
-    ok(&faults).into_response()
-}
 
-async fn forget_calls(AxumState(faults): Faults) -> Response {
-    faults.forget_calls();
-    ok(&faults).into_response()
+    fn state(&self) -> Value {
+        let state = Self::state(self);
+        let settings = &state.settings;
+        json!({
+            "emulated": true, "requests": state.call_log.total(), "tokens": state.tokens.list(|_| true).len(),
+            "edition": settings.edition, "paging": settings.paging, "requests_per_second": settings.limit,
+            "removed_routes": settings.removed, "failing": settings.failing.len(), "losing": settings.lost_responses_left,
+            "delay_milliseconds": settings.delay.as_millis(), "blob_mib": settings.blob_mib,
+        })
+    }
 }

@@ -45,6 +45,7 @@ pub use call_log::{PresentedToken, RecordedCall};
 pub use edition::Edition;
 pub(crate) use faults::FaultInjector;
 pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
+pub use faults_api::Fault;
 pub use page::Paging;
 
 /// Settings of an emulated platform.
@@ -99,16 +100,10 @@ impl Platform {
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
         let faults = FaultInjector::new(state::State::new(&options.organizations), options.clock);
-        let mut faults_url = None;
-        if let Some(fault_options) = options.faults {
-            let (listener, address) = control_listener::bind_loopback(fault_options.address)?;
-            faults_url = Some(format!("http://{address}/faults"));
-            let routes = faults_api::routes(faults.clone(), fault_options.key);
-            tasks.start(
-                "fault injection of the emulated platform",
-                control_listener::serve(listener, routes, stop.clone()),
-            );
-        }
+        let serve_faults = |listener| {
+            control_listener::serve_faults(listener, faults.clone(), "fault injection of the emulated platform", tasks)
+        };
+        let faults_url = options.faults.map(serve_faults).transpose()?;
         let routes = middleware::router(EmulatorState { faults: faults.clone(), url: Arc::new(url.clone()) });
         let limits = ListenerLimits {
             drain: Duration::from_secs(1),

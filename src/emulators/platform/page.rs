@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// Behavior of the ten lists that got pages on 2021-11-17.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Paging {
     /// The complete list without pagination, unless a page parameter is present, as the platform's documentation says.
     #[default]

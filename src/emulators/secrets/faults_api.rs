@@ -1,127 +1,75 @@
-//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Faults-Key`.
+//! Faults of the emulated Vault as JSON.
 
-use axum::extract::{Query, State as AxumState};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use keyward_machine::secret_string::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::faults::{CannedResponse, FaultInjector, Operation};
-use crate::control_listener::{SecondsQuery, SwitchQuery, require_key};
+use crate::control_listener::FaultApi;
 
-/// Creates the routes: `GET /faults` returns the counters and the faults that are on; each `POST` sets one fault and returns the same.
-pub(super) fn routes(faults: FaultInjector, key: SecretString) -> Router {
-    let routes = Router::new()
-        .route("/faults", get(show))
-        .route("/faults/fail-next-logins", post(fail_next_logins))
-        .route("/faults/refuse-renewals", post(refuse_renewals))
-        .route("/faults/away", post(away))
-        .route("/faults/hang", post(hang))
-        .route("/faults/garbage", post(garbage))
-        .route("/faults/openbao", post(openbao))
-        .route("/faults/skew", post(skew))
-        .route("/faults/revoke-all", post(revoke_all))
-        .route("/faults/lose-state", post(lose_state))
-        .with_state(faults);
-    require_key(routes, key)
+/// A fault of the emulated Vault, such as `{"away": true}` or `"revoke-all"`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Fault {
+    /// See [`FaultInjector::go_away`] and [`FaultInjector::come_back`].
+    Away(bool),
+    /// Answers the next `count` logins with an error.
+    FailNextLogins {
+        /// Number of logins.
+        count: u32,
+        /// HTTP status; 500 by default.
+        status: Option<u16>,
+        /// `Retry-After` in seconds.
+        retry_after: Option<u64>,
+    },
+    /// See [`FaultInjector::garbage`].
+    Garbage(bool),
+    /// See [`FaultInjector::set_unresponsive`].
+    Hang(bool),
+    /// See [`FaultInjector::lose_state`].
+    LoseState,
+    /// See [`FaultInjector::respond_as_openbao`].
+    Openbao(bool),
+    /// See [`FaultInjector::refuse_renewals`].
+    RefuseRenewals(bool),
+    /// See [`FaultInjector::revoke_all`].
+    RevokeAll,
+    /// See [`FaultInjector::skew`].
+    Skew(i64),
 }
 
-async fn show(AxumState(faults): AxumState<FaultInjector>) -> Json<Value> {
-    state_json(&faults)
-}
+impl FaultApi for FaultInjector {
+    type Fault = Fault;
 
-fn state_json(faults: &FaultInjector) -> Json<Value> {
-    let counts = faults.counts();
-    let requests: Map<String, Value> =
-        Operation::ALL.iter().map(|operation| (operation.name().to_owned(), counts.get(*operation).into())).collect();
-    Json(json!({
-        "emulated": true, "requests": requests, "tokens": faults.tokens(), "away": faults.is_away(),
-        "skew_seconds": faults.skew_seconds(),
-    }))
-}
-
-#[derive(Deserialize)]
-struct FailNextQuery {
-    count: u32,
-    status: Option<u16>,
-    retry_after: Option<u64>,
-}
-
-async fn fail_next_logins(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(failing): Query<FailNextQuery>,
-) -> Json<Value> {
-    let mut response = CannedResponse::error(failing.status.unwrap_or(500), "the emulated server was told to fail");
-    if let Some(seconds) = failing.retry_after {
-        response = response.retry_after(seconds.to_string());
+    async fn inject(&self, fault: Fault) -> Result<Value, &'static str> {
+        match fault {
+            Fault::Away(true) => self.go_away().await,
+            Fault::Away(false) => self.come_back().await,
+            Fault::FailNextLogins { count, status, retry_after } => {
+                let mut response = CannedResponse::error(status.unwrap_or(500), "the emulated server was told to fail");
+                response.retry_after = retry_after.map(|seconds| seconds.to_string());
+                // Bounds the memory of the queue.
+                for _ in 0..count.min(10_000) {
+                    self.respond_next(Operation::Login, response.clone());
+                }
+            }
+            Fault::Garbage(on) => self.garbage(on),
+            Fault::Hang(on) => self.set_unresponsive(on),
+            Fault::LoseState => self.lose_state(),
+            Fault::Openbao(on) => self.respond_as_openbao(on),
+            Fault::RefuseRenewals(on) => self.refuse_renewals(on),
+            Fault::RevokeAll => self.revoke_all(),
+            Fault::Skew(seconds) => self.skew(seconds),
+        }
+        Ok(self.state())
     }
-    // Bounds the memory of the queue.
-    for _ in 0..failing.count.min(10_000) {
-        faults.respond_next(Operation::Login, response.clone());
+
+    fn state(&self) -> Value {
+        let counts = self.counts();
+        let requests =
+            Operation::ALL.iter().map(|operation| (operation.name().to_owned(), counts.get(*operation).into()));
+        json!({
+            "emulated": true, "requests": requests.collect::<Map<String, Value>>(), "tokens": self.tokens(),
+            "away": self.is_away(), "skew_seconds": self.skew_seconds(),
+        })
     }
-    state_json(&faults)
-}
-
-async fn refuse_renewals(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(SwitchQuery { on }): Query<SwitchQuery>,
-) -> Json<Value> {
-    faults.refuse_renewals(on);
-    state_json(&faults)
-}
-
-async fn away(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(SwitchQuery { on }): Query<SwitchQuery>,
-) -> Json<Value> {
-    if on {
-        faults.go_away().await;
-    } else {
-        faults.come_back().await;
-    }
-    state_json(&faults)
-}
-
-async fn hang(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(SwitchQuery { on }): Query<SwitchQuery>,
-) -> Json<Value> {
-    faults.set_unresponsive(on);
-    state_json(&faults)
-}
-
-async fn garbage(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(SwitchQuery { on }): Query<SwitchQuery>,
-) -> Json<Value> {
-    faults.garbage(on);
-    state_json(&faults)
-}
-
-async fn openbao(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(SwitchQuery { on }): Query<SwitchQuery>,
-) -> Json<Value> {
-    faults.respond_as_openbao(on);
-    state_json(&faults)
-}
-
-async fn skew(
-    AxumState(faults): AxumState<FaultInjector>,
-    Query(SecondsQuery { seconds }): Query<SecondsQuery<i64>>,
-) -> Json<Value> {
-    faults.skew(seconds);
-    state_json(&faults)
-}
-
-async fn revoke_all(AxumState(faults): AxumState<FaultInjector>) -> Response {
-    faults.revoke_all();
-    state_json(&faults).into_response()
-}
-
-async fn lose_state(AxumState(faults): AxumState<FaultInjector>) -> Response {
-    faults.lose_state();
-    state_json(&faults).into_response()
 }

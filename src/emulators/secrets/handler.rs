@@ -14,7 +14,8 @@ use super::faults::{FaultInjector, PERMISSION_DENIED};
 use super::kv::{self, Stores};
 use super::pki::Authority;
 use super::reply::{
-    Reply, ReplyBody, WrappableResponse, build_canned, date, envelope, garbage, method_not_allowed, refusal, success,
+    Reply, ReplyBody, WrappableResponse, build_canned, date, envelope, garbage, method_not_allowed, no_route, refusal,
+    success,
 };
 use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::secret_ids::SecretIds;
@@ -188,7 +189,7 @@ impl RequestHandler {
                 self.faults.seal(true);
                 WrappableResponse::Nothing
             }
-            RequestKind::AppRole => self.approle(route, &body, now),
+            RequestKind::AppRole => self.secret_ids.respond(&self.options.methods, route, &body, now),
             RequestKind::Wrap if wrap_ttl(head) == Ok(None) => {
                 refusal(StatusCode::BAD_REQUEST, "endpoint requires response wrapping to be used")
             }
@@ -217,10 +218,6 @@ impl RequestHandler {
 const MAX_BODY_SIZE: usize = 1024 * 1024;
 
 const NO_WRAPPING_TOKEN: &str = "wrapping token is not valid or does not exist";
-
-pub(super) fn no_route(path: &str) -> WrappableResponse {
-    refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}. route entry not found."))
-}
 
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
     head.headers.get(name)?.to_str().ok()

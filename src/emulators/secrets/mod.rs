@@ -48,6 +48,7 @@ pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;
 pub use bounds::Bounds;
 pub use faults::{CannedResponse, FaultInjector, Operation, OperationCounts};
+pub use faults_api::Fault;
 pub use jwt_bounds::JwtBounds;
 pub use leases::LeaseTerms;
 pub use login_method::{AppRoleMethod, LoginMethod};
@@ -175,16 +176,10 @@ impl Secrets {
         let url = format!("{}://{}", if options.tls.is_some() { "https" } else { "http" }, port.address());
         let stop = tasks.stop_token();
         let faults = FaultInjector::default();
-        let mut faults_url = None;
-        if let Some(fault_options) = options.faults.clone() {
-            let (listener, address) = control_listener::bind_loopback(fault_options.address)?;
-            faults_url = Some(format!("http://{address}/faults"));
-            let routes = faults_api::routes(faults.clone(), fault_options.key);
-            tasks.start(
-                "fault injection of the emulated Vault",
-                control_listener::serve(listener, routes, stop.clone()),
-            );
-        }
+        let serve_faults = |listener| {
+            control_listener::serve_faults(listener, faults.clone(), "fault injection of the emulated Vault", tasks)
+        };
+        let faults_url = options.faults.clone().map(serve_faults).transpose()?;
         let tls = options.tls.clone();
         let clock = options.clock.clone();
         let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);

@@ -105,6 +105,11 @@ pub(super) fn refusal(status: StatusCode, message: &str) -> WrappableResponse {
     WrappableResponse::Json(status, json!({ "errors": [message] }))
 }
 
+/// Builds the 404 for a path that no engine has.
+pub(super) fn no_route(path: &str) -> WrappableResponse {
+    refusal(StatusCode::NOT_FOUND, &format!("no handler for route {path:?}. route entry not found."))
+}
+
 /// Builds a 405 without messages.
 pub(super) fn method_not_allowed() -> WrappableResponse {
     WrappableResponse::Json(StatusCode::METHOD_NOT_ALLOWED, json!({ "errors": [] }))

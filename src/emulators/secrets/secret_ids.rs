@@ -8,9 +8,8 @@ use keyward_machine::clock::ClockReading;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::handler::RequestHandler;
 use super::login_method::LoginMethod;
-use super::reply::{WrappableResponse, empty, refusal, success};
+use super::reply::{WrappableResponse, empty, no_route, refusal, success};
 use super::route::{Route, Verb, seconds};
 
 /// Secret ids that the server made: their ends, by mount and text.
@@ -24,20 +23,16 @@ impl SecretIds {
         end.is_some_and(|end| !now.until(end).is_zero())
     }
 
-    fn create(&self, mount: &str, ttl: Duration, now: ClockReading) -> String {
-        let secret_id = uuid::Uuid::new_v4().to_string();
-        self.0.lock().insert((mount.to_owned(), secret_id.clone()), now + ttl);
-        secret_id
-    }
-}
-
-impl RequestHandler {
-    /// Handles a call about the ids of a role.
-    pub(super) fn approle(&self, route: &Route<'_>, body: &Value, now: ClockReading) -> WrappableResponse {
+    /// Responds to a call about the ids of a role.
+    pub(super) fn respond(
+        &self,
+        methods: &BTreeMap<String, LoginMethod>,
+        route: &Route<'_>,
+        body: &Value,
+        now: ClockReading,
+    ) -> WrappableResponse {
         let (mount, rest) = route.strip_prefix("auth").split_once("/role/").unwrap_or_default();
-        let Some(LoginMethod::AppRole(method)) = self.options().methods.get(mount) else {
-            return super::handler::no_route(&route.path);
-        };
+        let Some(LoginMethod::AppRole(method)) = methods.get(mount) else { return no_route(&route.path) };
         match (rest.split_once('/'), route.verb) {
             (Some((name, "role-id" | "secret-id")), _) if name != method.name => empty(),
             (Some((_, "role-id")), Verb::Read) => success("data", json!({ "role_id": method.role_id.expose_secret() })),
@@ -47,7 +42,7 @@ impl RequestHandler {
                 success(
                     "data",
                     json!({
-                        "secret_id": self.secret_ids.create(mount, ttl, now),
+                        "secret_id": self.create(mount, ttl, now),
                         "secret_id_accessor": uuid::Uuid::new_v4().to_string(), "secret_id_num_uses": 0,
                         "secret_id_ttl": ttl.as_secs(),
                     }),
@@ -55,5 +50,11 @@ impl RequestHandler {
             }
             _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation"),
         }
+    }
+
+    fn create(&self, mount: &str, ttl: Duration, now: ClockReading) -> String {
+        let secret_id = uuid::Uuid::new_v4().to_string();
+        self.0.lock().insert((mount.to_owned(), secret_id.clone()), now + ttl);
+        secret_id
     }
 }

@@ -274,9 +274,9 @@ async fn injected_faults_fail_tokens_skew_the_clock_and_close_listeners() {
 async fn no_other_program_gets_the_port_of_a_closed_listener() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
-    let url = format!("{}faults/refuse?on=true", cloud.faults_url().unwrap());
     let key = cloud.faults_key().expose_secret();
-    assert_eq!(client(&cloud).post(&url).header("x-faults-key", key).send().await.unwrap().status(), 200);
+    let request = client(&cloud).post(cloud.faults_url().unwrap()).header("x-faults-key", key);
+    assert_eq!(request.body(r#"{"refuse":true}"#).send().await.unwrap().status(), 200);
     for url in [cloud.metadata_url(), cloud.authority_url()] {
         let address = ([127, 0, 0, 1], url.port().unwrap()).into();
         let error = tokio::net::TcpSocket::new_v4().unwrap().bind(address).unwrap_err();
@@ -288,12 +288,11 @@ async fn no_other_program_gets_the_port_of_a_closed_listener() {
 async fn fault_injection_over_http_requires_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
-    let url = format!("{}faults/fail-next-tokens?count=2&status=503", cloud.faults_url().unwrap());
-    let response = client(&cloud).post(&url).send().await.unwrap();
-    assert_eq!(response.status(), 403);
+    let fault = r#"{"fail-next-tokens":{"count":2,"status":503}}"#;
+    let request = || client(&cloud).post(cloud.faults_url().unwrap()).body(fault);
+    assert_eq!(request().send().await.unwrap().status(), 403);
     let key = cloud.faults_key().expose_secret();
-    let response = client(&cloud).post(&url).header("x-faults-key", key).send().await.unwrap();
-    assert_eq!(response.status(), 200);
+    assert_eq!(request().header("x-faults-key", key).send().await.unwrap().status(), 200);
     assert_eq!(machine_token(&cloud, "&resource=r").await.0, 503);
 }
 

@@ -287,51 +287,49 @@ async fn fault_injection_over_http_requires_the_key() {
     let faults_listener = FaultListener { address: ([127, 0, 0, 1], 0).into(), key: SecretString::from("key") };
     let it = Emulated::with(PlatformOptions { faults: Some(faults_listener), ..PlatformOptions::default() });
     let client = reqwest::Client::new();
-    let turn = async |method: Method, rest: &str, key: &str| {
-        let url = format!("{}{rest}", it.platform.faults_url().unwrap());
-        let response = client.request(method, url).header("X-Faults-Key", key).send().await.unwrap();
+    let turn = async |method: Method, fault: Value, key: &str| {
+        let request = client.request(method, it.platform.faults_url().unwrap()).header("X-Faults-Key", key);
+        let response = request.body(fault.to_string()).send().await.unwrap();
         (response.status().as_u16(), response.json::<Value>().await.unwrap_or_default())
     };
-    assert_eq!(turn(Method::POST, "/revoke-all", "wrong").await.0, 403);
-    for rest in [
-        "/edition?release=v202207-1",
-        "/paging?mode=never",
-        "/limit?per_second=7",
-        "/old-registry-routes?on=false",
-        "/new-registry-routes?on=true",
-        "/delay?milliseconds=1",
-        "/blobs?mib=1",
-        "/relative-downloads?on=true",
-        "/fill?list=ssh-keys&parent=example&count=3",
-        "/lose-next-responses?count=0",
-        "/fail-next?count=1&status=502",
+    assert_eq!(turn(Method::POST, json!("revoke-all"), "wrong").await.0, 403);
+    for fault in [
+        json!({"edition": {"self-managed": {"release": "v202207-1"}}}),
+        json!({"paging": "never"}),
+        json!({"limit": 7}),
+        json!({"old-registry-routes": false}),
+        json!({"new-registry-routes": true}),
+        json!({"delay": 1}),
+        json!({"blobs": 1}),
+        json!({"relative-downloads": true}),
+        json!({"fill": {"list": "ssh-keys", "parent": "example", "count": 3}}),
+        json!({"lose-next-responses": 0}),
+        json!({"fail-next": {"count": 1, "status": 502}}),
     ] {
-        let (status, body) = turn(Method::POST, rest, "key").await;
-        assert_eq!((status, &body["emulated"]), (200, &json!(true)), "{rest}: {body}");
+        let (status, body) = turn(Method::POST, fault.clone(), "key").await;
+        assert_eq!((status, &body["emulated"]), (200, &json!(true)), "{fault}: {body}");
     }
-    let (_, body) = turn(Method::GET, "", "key").await;
+    let (_, body) = turn(Method::GET, Value::Null, "key").await;
     assert_eq!(
-        (&body["self_managed_release"], &body["paging"], &body["requests_per_second"]),
-        (&json!("v202207-1"), &json!("Never"), &json!(7))
+        (&body["edition"], &body["paging"], &body["requests_per_second"]),
+        (&json!({"self-managed": {"release": "v202207-1"}}), &json!("never"), &json!(7))
     );
     assert_eq!(
         (&body["blob_mib"], &body["failing"], body["removed_routes"].as_array().unwrap().len()),
         (&json!(1), &json!(1), 6)
     );
     it.get("/api/v2/ping").await.with(502);
-    let (_, minted) = turn(Method::POST, "/mint?description=fresh", "key").await;
+    let (_, minted) = turn(Method::POST, json!({"mint": "fresh"}), "key").await;
     let fresh = text(&minted["token"]);
     it.post_as(&fresh, "/api/v2/organizations", json!({"name": "second"})).await.with(201);
-    assert_eq!(turn(Method::POST, &format!("/revoke?id={}", text(&minted["id"])), "key").await.0, 200);
+    assert_eq!(turn(Method::POST, json!({"revoke": minted["id"]}), "key").await.0, 200);
     it.post_as(&fresh, "/api/v2/organizations", json!({"name": "third"})).await.with(401);
-    let (_, calls) = turn(Method::GET, "/calls", "key").await;
-    assert!(!calls.to_string().contains(&fresh) && calls[1]["token"] == minted["id"], "{calls}");
-    let url = format!("{}/rotate", it.platform.faults_url().unwrap());
-    let next = client.post(url).header("X-Faults-Key", "key").send().await.unwrap().text().await.unwrap();
-    it.post_as(&next, "/api/v2/organizations", json!({"name": "third"})).await.with(201);
+    let (_, next) = turn(Method::POST, json!("rotate"), "key").await;
+    it.post_as(&text(&next["token"]), "/api/v2/organizations", json!({"name": "third"})).await.with(201);
     it.get("/api/v2/account/details").await.with(401);
-    for rest in ["/paging?mode=odd", "/revoke?id=none", "/fill?list=odd&count=1"] {
-        assert_eq!(turn(Method::POST, rest, "key").await.0, 400, "{rest}");
+    let unknown_list = json!({"fill": {"list": "odd", "count": 1}});
+    for fault in [json!({"paging": "odd"}), json!({"revoke": "none"}), unknown_list, json!("none")] {
+        assert_eq!(turn(Method::POST, fault.clone(), "key").await.0, 400, "{fault}");
     }
 }
 

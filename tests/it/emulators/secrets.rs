@@ -365,17 +365,21 @@ async fn fault_injection_over_http_requires_the_key() {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = secrets.faults_url().unwrap();
     let turn = async |fault: &str, key: &str| {
-        client.post(format!("{url}/{fault}")).header("x-faults-key", key).send().await.unwrap().status().as_u16()
+        let request = client.post(url).header("x-faults-key", key).body(fault.to_owned());
+        request.send().await.unwrap().status().as_u16()
     };
     let health = async || client.get(format!("{}/v1/sys/health", secrets.url())).send().await.is_ok();
     assert_eq!(client.get(url).send().await.unwrap().status(), 403);
-    assert_eq!(turn("away?on=true", "other").await, 403);
+    assert_eq!(turn(r#"{"away":true}"#, "other").await, 403);
     assert!(health().await);
-    assert_eq!(turn("away?on=true", "key").await, 200);
+    assert_eq!(turn(r#"{"away":true}"#, "key").await, 200);
     assert!(!health().await);
-    assert_eq!(turn("away?on=false", "key").await, 200);
+    assert_eq!(turn(r#"{"away":false}"#, "key").await, 200);
     assert!(health().await);
-    assert_eq!(turn("fail-next-logins?count=1&status=503&retry_after=9", "key").await, 200);
+    for wrong in ["", "{}", r#"{"away":1}"#, r#""unknown""#] {
+        assert_eq!(turn(wrong, "key").await, 400, "{wrong}");
+    }
+    assert_eq!(turn(r#"{"fail-next-logins":{"count":1,"status":503,"retry_after":9}}"#, "key").await, 200);
     let login = client.post(format!("{}/v1/auth/azure/login", secrets.url())).send().await.unwrap();
     assert_eq!((login.status().as_u16(), &login.headers()["retry-after"]), (503, &"9".parse().unwrap()));
 }

@@ -20,7 +20,7 @@ pub(crate) fn options_with_shared_keys(folder: PathBuf) -> CloudOptions {
 
 /// Folder of the keys; the first test of a target folder generates them.
 fn shared_keys() -> PathBuf {
-    let keys = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cloud-keys");
+    let keys = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-cloud");
     if !keys.is_dir() {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let made = folder.path().join("cloud");
