@@ -3,7 +3,6 @@
 //! A body in memory is searched before any of it is passed on. In a streamed body, trailing bytes that may begin the token are
 //! held back until the next chunk, so that the caller's connection is closed before the token is complete.
 
-use std::cell::OnceCell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 use prometheus_client::metrics::counter::Counter;
 
-use super::token_search::{SampledSearch, TokenFinder, partial_match_len, token_bytes};
+use super::token_search::{TokenFinder, partial_match_len, token_bytes};
 use crate::token::Token;
 
 /// Searches the responses to requests that carry the session's token.
@@ -75,7 +74,7 @@ impl LeakFilter {
         }
         let token = Arc::clone(token);
         let filter = Arc::clone(self);
-        let stream = StreamSearch { token, filter, sampled: OnceCell::new(), held_len: 0, end: None };
+        let stream = StreamSearch { token, filter, held_len: 0, end: None };
         Ok(response.map(|body| FilteredBody { body, stream: Some(Box::new(stream)) }))
     }
 
@@ -110,16 +109,11 @@ pub struct FilteredBody {
 struct StreamSearch {
     token: Arc<Token>,
     filter: Arc<LeakFilter>,
-    /// Search of long chunks, from the first of them on; none for a short token.
-    sampled: OnceCell<Option<SampledSearch>>,
     /// Number of bytes that are held back; they equal the token's first.
     held_len: usize,
     /// The end of the body, if it came while bytes were held back.
     end: Option<StreamEnd>,
 }
-
-/// Length from which sampling pays off for its table, in bytes.
-const LONG_CHUNK: usize = 32 * 1024;
 
 /// The end of a body.
 enum StreamEnd {
@@ -180,13 +174,7 @@ impl StreamSearch {
                 joined.freeze()
             }
         };
-        let is_long = chunk.len() >= LONG_CHUNK;
-        let sampled = is_long.then(|| self.sampled.get_or_init(|| SampledSearch::new(token)).as_ref()).flatten();
-        let is_in_chunk = match sampled {
-            Some(sampled) => sampled.is_in(token, &chunk),
-            None => TokenFinder::new(&self.token).is_in(&chunk),
-        };
-        if is_in_chunk {
+        if TokenFinder::new(&self.token).is_in(&chunk) {
             self.filter.record_leak();
             return Err(FilteredBodyError::Token);
         }
