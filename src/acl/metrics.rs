@@ -5,29 +5,19 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of the ACL server.
-#[derive(Debug, Clone)]
-pub struct AclMetrics {
-    /// Requests answered by the ACL server, by operation, such as `token.read`, and HTTP status.
-    pub(crate) requests: Family<AclRequestLabels, Counter>,
-    /// Blocking queries that wait for a change.
-    pub(crate) blocking_queries: Gauge,
-    /// Expired tokens that were deleted.
-    pub(crate) tokens_swept: Counter,
-    /// Unreadable records of the ACL store, each counted once.
-    pub(crate) unreadable: Counter,
-}
-
-impl MetricSet for AclMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            requests: registry.add("acl_requests", "Requests answered by the ACL server"),
-            blocking_queries: registry.add("acl_blocking_queries", "Blocking queries that wait for a change"),
-            tokens_swept: registry.add("acl_tokens_swept", "Expired tokens deleted"),
-            unreadable: registry.add("acl_unreadable_records", "Records that cannot be read, each counted once"),
-        }
+metric_set! {
+    /// Metrics of the ACL server.
+    pub struct AclMetrics {
+        /// Requests answered by the ACL server, by operation, such as `token.read`, and HTTP status.
+        pub(crate) requests: Family<AclRequestLabels, Counter> = "keyward_acl_requests";
+        /// Blocking queries that wait for a change.
+        pub(crate) blocking_queries: Gauge = "keyward_acl_blocking_queries";
+        /// Expired tokens that were deleted.
+        pub(crate) tokens_swept: Counter = "keyward_acl_tokens_swept";
+        /// Unreadable records of the ACL store, each counted once.
+        pub(crate) unreadable: Counter = "keyward_acl_unreadable_records";
     }
 }
 

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use keyward_credentials::backoff::Backoff;
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_machine::os;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
 /// Reaction to an output that another process deleted or changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -258,16 +258,11 @@ impl RestoreBackoff {
 
 const RESET_AFTER: Duration = Duration::from_mins(10);
 
-/// Metrics of outputs that others delete or change.
-#[derive(Debug, Clone)]
-pub struct OutputMetrics {
-    /// Outputs (`sink/NAME`, `template/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
-    pub(crate) changes: Family<OutputChangeLabels, Counter>,
-}
-
-impl MetricSet for OutputMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self { changes: registry.add("output_changes", "Outputs that another process deleted or changed") }
+metric_set! {
+    /// Metrics of outputs that others delete or change.
+    pub struct OutputMetrics {
+        /// Outputs (`sink/NAME`, `template/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
+        pub(crate) changes: Family<OutputChangeLabels, Counter> = "keyward_output_changes";
     }
 }
 

@@ -20,7 +20,7 @@ use keyward_gateway::GatewayMetrics;
 use keyward_http::reverse_proxy::UpstreamMetrics;
 use keyward_http::server::HttpMetrics;
 use keyward_telemetry::audit::AuditMetrics;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::metrics::{Metrics, metric_set};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -57,58 +57,38 @@ pub(super) fn register_all(metrics: &Metrics, started_at: SystemTime) {
     metrics.register::<AuditMetrics>();
     metrics.register::<CertificateMetrics>();
     metrics.register::<ClockMetrics>();
-    metrics.register::<ReloadMetrics>();
+    for outcome in ["ok", "failed"] {
+        // A counter that appears with its first event has no increase that an alert could see.
+        drop(metrics.get::<ReloadMetrics>().reloads.get_or_create(&OutcomeLabels { outcome }));
+    }
     metrics.register::<ProtectedMemoryMetrics>();
     metrics.register::<SandboxMetrics>();
     metrics.register::<SpawnerMetrics>();
 }
 
-/// Metrics of the start.
-#[derive(Debug, Clone)]
-pub(super) struct StartMetrics {
-    /// Start of the process, in seconds since 1970.
-    pub(super) start_time: Gauge,
-}
-
-impl MetricSet for StartMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self { start_time: registry.add_unprefixed("process_start_time_seconds", "When the process started") }
+metric_set! {
+    /// Metrics of the start.
+    pub(super) struct StartMetrics {
+        /// Start of the process, in seconds since 1970.
+        pub(super) start_time: Gauge = "process_start_time_seconds";
     }
 }
 
-/// Metrics of certificate files.
-#[derive(Debug, Clone)]
-pub(super) struct CertificateMetrics {
-    /// Expiry of the first certificate to expire in a file, in seconds since 1970, by the configuration key of the file.
-    pub(super) expiry: Family<CertificateLabels, Gauge>,
-    /// 1 while a certificate file is invalid and connections use the previous one, by configuration key.
-    pub(super) rejected: Family<CertificateLabels, Gauge>,
-}
-
-impl MetricSet for CertificateMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            expiry: registry.add("certificate_expiry_timestamp_seconds", "When the first certificate of a file ends"),
-            rejected: registry.add("certificate_rejected", "1 while a certificate file cannot be used"),
-        }
+metric_set! {
+    /// Metrics of certificate files.
+    pub(super) struct CertificateMetrics {
+        /// Expiry of the first certificate to expire in a file, in seconds since 1970, by the configuration key of the file.
+        pub(super) expiry: Family<CertificateLabels, Gauge> = "keyward_certificate_expiry_timestamp_seconds";
+        /// 1 while a certificate file is invalid and connections use the previous one, by configuration key.
+        pub(super) rejected: Family<CertificateLabels, Gauge> = "keyward_certificate_rejected";
     }
 }
 
-/// Metrics of the configuration.
-#[derive(Debug, Clone)]
-pub(super) struct ReloadMetrics {
-    /// Configuration reloads. `outcome` is `ok` or `failed`.
-    pub(super) reloads: Family<OutcomeLabels, Counter>,
-}
-
-impl MetricSet for ReloadMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        let set = Self { reloads: registry.add("config_reloads", "Configuration reloads") };
-        for outcome in ["ok", "failed"] {
-            // A counter that appears with its first event has no increase that an alert could see.
-            drop(set.reloads.get_or_create(&OutcomeLabels { outcome }));
-        }
-        set
+metric_set! {
+    /// Metrics of the configuration.
+    pub(super) struct ReloadMetrics {
+        /// Configuration reloads. `outcome` is `ok` or `failed`.
+        pub(super) reloads: Family<OutcomeLabels, Counter> = "keyward_config_reloads";
     }
 }
 

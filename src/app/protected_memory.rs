@@ -2,18 +2,19 @@
 
 use keyward_machine::os::{self, MemoryProtection};
 use keyward_telemetry::health::Health;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::metrics::{Metrics, metric_set};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
-/// Metrics of the memory of secrets.
-#[derive(Debug, Clone)]
-pub(super) struct ProtectedMemoryMetrics {
-    /// Memory that holds only secrets. `protection` is `secret_memory`, `locked`, `unlocked` (may be swapped out) or `plain`
-    /// (ordinary memory).
-    pub(super) bytes: Family<ProtectionLabels, Gauge>,
+metric_set! {
+    /// Metrics of the memory of secrets.
+    pub(super) struct ProtectedMemoryMetrics {
+        /// Memory that holds only secrets. `protection` is `secret_memory`, `locked`, `unlocked` (may be swapped out) or `plain`
+        /// (ordinary memory).
+        pub(super) bytes: Family<ProtectionLabels, Gauge> = "keyward_protected_memory_bytes";
+    }
 }
 
 /// Labels of a kind of memory.
@@ -21,12 +22,6 @@ pub(super) struct ProtectedMemoryMetrics {
 pub(super) struct ProtectionLabels {
     /// `secret_memory`, `locked`, `unlocked` or `plain`.
     pub(super) protection: &'static str,
-}
-
-impl MetricSet for ProtectedMemoryMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self { bytes: registry.add("protected_memory_bytes", "Memory that holds only secrets, by its protection") }
-    }
 }
 
 const fn name(protection: MemoryProtection) -> &'static str {

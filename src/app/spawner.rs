@@ -4,27 +4,17 @@
 use keyward_machine::command::{ExecutableOpener, Launcher};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::Health;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::metrics::{Metrics, metric_set};
 use keyward_telemetry::outage::Outage;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Metrics of the spawner.
-#[derive(Debug, Clone)]
-pub(super) struct SpawnerMetrics {
-    /// 1 while the process runs that starts programs and opens the executables of callers, else 0.
-    pub(super) up: Gauge,
-}
-
-impl MetricSet for SpawnerMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            up: registry.add(
-                "spawner_up",
-                "1 while the process runs that starts programs and opens the executables of callers, else 0",
-            ),
-        }
+metric_set! {
+    /// Metrics of the spawner.
+    pub(super) struct SpawnerMetrics {
+        /// 1 while the process runs that starts programs and opens the executables of callers, else 0.
+        pub(super) up: Gauge = "keyward_spawner_up";
     }
 }
 

@@ -14,7 +14,7 @@ use prometheus_client::registry::{Metric, Registry};
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Arc<Mutex<RegisteredSets>>);
 
-/// Metrics that one part declares, by name and help text.
+/// Metrics that one part declares, by [`metric_set`].
 pub trait MetricSet: Clone + Send + Sync + 'static {
     /// Creates the metrics and adds them to the registry; called once per process.
     fn register(registry: &mut MetricRegistry) -> Self;
@@ -40,24 +40,40 @@ impl Default for MetricRegistry {
 }
 
 impl MetricRegistry {
-    /// Creates a metric and adds it. `name` has neither the prefix `keyward_` nor a counter's `_total`.
-    pub fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
-        self.add_metric(name, help, M::default())
-    }
-
-    /// Adds a metric.
-    pub fn add_metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
-        self.0.register(format!("keyward_{name}"), help, metric.clone());
-        metric
-    }
-
-    /// Creates a metric and adds it without the prefix: its name is one that all programs share.
-    pub fn add_unprefixed<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
-        let metric = M::default();
-        self.0.register(name, help, metric.clone());
+    /// Adds a metric; for [`metric_set`].
+    pub fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        // The format has a full stop after each help.
+        self.0.register(name, help.trim().trim_end_matches('.'), metric.clone());
         metric
     }
 }
+
+/// Declares a set of metrics, each once: its documentation, which is its help and its meaning in the reference, its type, and its
+/// name as it is served, without a counter's `_total`. A type without a default has its value after the name.
+#[macro_export]
+macro_rules! metric_set {
+    (@value) => { Default::default() };
+    (@value $value:expr) => { $value };
+    (
+        $(#[$attribute:meta])*
+        $set_visibility:vis struct $set:ident {
+            $($(#[doc = $help:literal])+ $visibility:vis $metric:ident: $kind:ty = $name:literal $(, $value:expr)?;)+
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone)]
+        $set_visibility struct $set {
+            $($(#[doc = $help])+ $visibility $metric: $kind,)+
+        }
+
+        impl $crate::metrics::MetricSet for $set {
+            fn register(registry: &mut $crate::metrics::MetricRegistry) -> Self {
+                Self { $($metric: registry.add($name, concat!($($help),+), $crate::metric_set!(@value $($value)?)),)+ }
+            }
+        }
+    };
+}
+pub use metric_set;
 
 impl Metrics {
     /// Returns a part's metrics, and registers them the first time. It takes a lock: code that counts often keeps the
@@ -103,14 +119,11 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Clone)]
-    struct TestMetrics {
-        reloads: Counter,
-    }
-
-    impl MetricSet for TestMetrics {
-        fn register(registry: &mut MetricRegistry) -> Self {
-            Self { reloads: registry.add("config_reloads", "Configuration reloads") }
+    metric_set! {
+        struct TestMetrics {
+            /// Configuration reloads,
+            /// also of files.
+            reloads: Counter = "keyward_config_reloads";
         }
     }
 
@@ -125,5 +138,6 @@ mod tests {
         let text = metrics.text();
         assert!(text.contains("keyward_config_reloads_total 2"), "{text}");
         assert_eq!(text.matches("# TYPE keyward_config_reloads").count(), 1, "{text}");
+        assert!(text.contains("# HELP keyward_config_reloads Configuration reloads, also of files.\n"), "{text}");
     }
 }

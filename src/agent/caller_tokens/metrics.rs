@@ -5,24 +5,16 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of caller tokens; only callers with `derived_token` and `scope = "process"` have values.
-#[derive(Debug, Clone)]
-pub struct CallerTokenMetrics {
-    /// Processes of a caller that have a token, or whose token is being created or revoked.
-    pub(super) live: Family<CallerTokenLabels, Gauge>,
-    /// Tokens whose process has ended, by the outcome of their revocation: `revoked`, `gone` or `failed`; `failed` too if the task of a
-    /// token panicked.
-    pub(super) ended: Family<RevocationLabels, Counter>,
-}
-
-impl MetricSet for CallerTokenMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            live: registry.add("caller_process_tokens", "Processes of a caller that have a token of their own"),
-            ended: registry.add("caller_process_tokens_ended", "Tokens of processes that ended, by their revocation"),
-        }
+metric_set! {
+    /// Metrics of caller tokens; only callers with `derived_token` and `scope = "process"` have values.
+    pub struct CallerTokenMetrics {
+        /// Processes of a caller that have a token, or whose token is being created or revoked.
+        pub(super) live: Family<CallerTokenLabels, Gauge> = "keyward_caller_process_tokens";
+        /// Tokens whose process has ended, by the outcome of their revocation: `revoked`, `gone` or `failed`; `failed` too if the task of a
+        /// token panicked.
+        pub(super) ended: Family<RevocationLabels, Counter> = "keyward_caller_process_tokens_ended";
     }
 }
 

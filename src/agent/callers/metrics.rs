@@ -5,26 +5,17 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of callers; only configurations with `[caller.NAME]` have values.
-#[derive(Debug, Clone)]
-pub struct CallerMetrics {
-    /// Requests that a caller's routes admitted, by route. Its sessions and rules may refuse one afterwards.
-    pub(crate) admitted: Family<AdmissionLabels, Counter>,
-    /// Requests that were refused to a caller, by the reason. `caller` is empty for a process that no rule matches.
-    pub(crate) refused: Family<CallerRefusalLabels, Counter>,
-    /// Connections that a caller has open, of those that have sent a request.
-    pub(crate) connections: Family<CallerLabel, Gauge>,
-}
-
-impl MetricSet for CallerMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            admitted: registry.add("caller_admitted", "Requests that a caller's routes admitted"),
-            refused: registry.add("caller_refused", "Requests refused by the rules of callers"),
-            connections: registry.add("caller_connections", "Connections that a caller has open"),
-        }
+metric_set! {
+    /// Metrics of callers; only configurations with `[caller.NAME]` have values.
+    pub struct CallerMetrics {
+        /// Requests that a caller's routes admitted, by route. Its sessions and rules may refuse one afterwards.
+        pub(crate) admitted: Family<AdmissionLabels, Counter> = "keyward_caller_admitted";
+        /// Requests that were refused to a caller, by the reason. `caller` is empty for a process that no rule matches.
+        pub(crate) refused: Family<CallerRefusalLabels, Counter> = "keyward_caller_refused";
+        /// Connections that a caller has open, of those that have sent a request.
+        pub(crate) connections: Family<CallerLabel, Gauge> = "keyward_caller_connections";
     }
 }
 

@@ -5,24 +5,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use keyward_telemetry::health::Health;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of the readiness of components.
-#[derive(Debug, Clone)]
-pub struct ReadyMetrics {
-    /// 1 while a component, such as `session/web` or `sink/token`, is ready. `required` is `true` if readiness of the process
-    /// requires it.
-    pub(crate) ready: Family<ComponentLabels, Gauge>,
-    /// 1 while a component is ready and has an error that may make it fail later.
-    pub(crate) warning: Family<ComponentLabels, Gauge>,
-}
-
-impl MetricSet for ReadyMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            ready: registry.add("ready", "1 while a component is ready"),
-            warning: registry.add("component_warning", "1 while a component works and may fail later"),
-        }
+metric_set! {
+    /// Metrics of the readiness of components.
+    pub struct ReadyMetrics {
+        /// 1 while a component, such as `session/web` or `sink/token`, is ready. `required` is `true` if readiness of the process
+        /// requires it.
+        pub(crate) ready: Family<ComponentLabels, Gauge> = "keyward_ready";
+        /// 1 while a component is ready and has an error that may make it fail later.
+        pub(crate) warning: Family<ComponentLabels, Gauge> = "keyward_component_warning";
     }
 }
 

@@ -5,23 +5,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of the child process.
-#[derive(Debug, Clone)]
-pub struct ProcessMetrics {
-    /// Starts of the child process. `reason` is `first`, `changed` (a variable) or `ended` (by itself).
-    pub(crate) starts: Family<ProcessStartLabels, Counter>,
-    /// 1 while the child process runs.
-    pub(crate) running: Gauge,
-}
-
-impl MetricSet for ProcessMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            starts: registry.add("process_starts", "Starts of the child process"),
-            running: registry.add("process_running", "1 while the child process runs"),
-        }
+metric_set! {
+    /// Metrics of the child process.
+    pub struct ProcessMetrics {
+        /// Starts of the child process. `reason` is `first`, `changed` (a variable) or `ended` (by itself).
+        pub(crate) starts: Family<ProcessStartLabels, Counter> = "keyward_process_starts";
+        /// 1 while the child process runs.
+        pub(crate) running: Gauge = "keyward_process_running";
     }
 }
 

@@ -4,13 +4,14 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of secrets.
-#[derive(Debug, Clone)]
-pub struct SecretMetrics {
-    /// Reads of secrets and renewals of their leases. `call` is `read` or `renew`.
-    pub(crate) calls: Family<SecretCallLabels, Counter>,
+metric_set! {
+    /// Metrics of secrets.
+    pub struct SecretMetrics {
+        /// Reads of secrets and renewals of their leases. `call` is `read` or `renew`.
+        pub(crate) calls: Family<SecretCallLabels, Counter> = "keyward_secret_calls";
+    }
 }
 
 impl SecretMetrics {
@@ -19,12 +20,6 @@ impl SecretMetrics {
         let outcome = if ok { "ok" } else { "failed" };
         let labels = SecretCallLabels { secret: secret.to_owned(), call, outcome };
         self.calls.get_or_create(&labels).inc();
-    }
-}
-
-impl MetricSet for SecretMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self { calls: registry.add("secret_calls", "Reads of secrets and renewals of their leases") }
     }
 }
 

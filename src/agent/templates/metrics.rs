@@ -5,29 +5,19 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 
-/// Metrics of templates.
-#[derive(Debug, Clone)]
-pub struct TemplateMetrics {
-    /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
-    pub(crate) state: Family<TemplateLabels, Gauge>,
-    /// Time of the last change of a template's file, in seconds since 1970.
-    pub(crate) written: Family<TemplateLabels, Gauge>,
-    /// Renderings of a template. `outcome` is `ok` or `failed`.
-    pub(crate) renders: Family<TemplateRunLabels, Counter>,
-    /// Runs of a template's command. `outcome` is `ok` or `failed`.
-    pub(crate) commands: Family<TemplateRunLabels, Counter>,
-}
-
-impl MetricSet for TemplateMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            state: registry.add("template_state", "0 rendered, 1 waiting, 2 failing"),
-            written: registry.add("template_written_timestamp_seconds", "When a template's file was last changed"),
-            renders: registry.add("template_renders", "Renderings of a template"),
-            commands: registry.add("template_commands", "Runs of a template's command"),
-        }
+metric_set! {
+    /// Metrics of templates.
+    pub struct TemplateMetrics {
+        /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
+        pub(crate) state: Family<TemplateLabels, Gauge> = "keyward_template_state";
+        /// Time of the last change of a template's file, in seconds since 1970.
+        pub(crate) written: Family<TemplateLabels, Gauge> = "keyward_template_written_timestamp_seconds";
+        /// Renderings of a template. `outcome` is `ok` or `failed`.
+        pub(crate) renders: Family<TemplateRunLabels, Counter> = "keyward_template_renders";
+        /// Runs of a template's command. `outcome` is `ok` or `failed`.
+        pub(crate) commands: Family<TemplateRunLabels, Counter> = "keyward_template_commands";
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use keyward_config::SandboxMode;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet, Metrics};
+use keyward_telemetry::metrics::{Metrics, metric_set};
 use keyward_telemetry::status::SandboxEntry;
 use keyward_telemetry::status_registry::StatusRegistry;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -99,12 +99,13 @@ impl SandboxReport {
     }
 }
 
-/// Metrics of the sandbox.
-#[derive(Debug, Clone)]
-pub(crate) struct SandboxMetrics {
-    /// 1 if a part of the process's sandbox is in force, else 0. `part` is `no_new_privileges`, `capabilities`, `files`, `ports` or
-    /// `scopes`.
-    pub(super) parts: Family<PartLabels, Gauge>,
+metric_set! {
+    /// Metrics of the sandbox.
+    pub(crate) struct SandboxMetrics {
+        /// 1 if a part of the process's sandbox is in force, else 0. `part` is `no_new_privileges`, `capabilities`, `files`, `ports` or
+        /// `scopes`.
+        pub(super) parts: Family<PartLabels, Gauge> = "keyward_sandbox";
+    }
 }
 
 /// Labels of a part.
@@ -112,12 +113,6 @@ pub(crate) struct SandboxMetrics {
 pub(crate) struct PartLabels {
     /// Name of the part.
     pub(super) part: &'static str,
-}
-
-impl MetricSet for SandboxMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self { parts: registry.add("sandbox", "1 if a part of the process's sandbox is in force, else 0") }
-    }
 }
 
 /// Publishes the sandbox in status and metrics.

@@ -4,37 +4,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
-use keyward_telemetry::metrics::{LatencyHistogram, MetricRegistry, MetricSet, Metrics, latency_histogram};
+use keyward_telemetry::metrics::{LatencyHistogram, Metrics, latency_histogram, metric_set};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::ForwardError;
 
-/// Metrics of servers.
-#[derive(Debug, Clone)]
-pub struct UpstreamMetrics {
-    /// Requests sent to a server, by class of path. `status` is a status or a class of them, or without a response
-    /// `unreachable`, `timeout`, `busy` or `broken`.
-    pub(crate) requests: Family<UpstreamRequestLabels, Counter>,
-    /// Time to a server's response, in seconds: to its head for requests of callers, to its end for those of sessions. Blocking
-    /// queries are left out.
-    pub(crate) seconds: Family<UpstreamPathLabels, LatencyHistogram, fn() -> LatencyHistogram>,
-    /// Time that requests waited for one of the connections to a server, in seconds. Requests that need not wait are not
-    /// counted.
-    pub(crate) queue_seconds: Family<UpstreamServerLabels, LatencyHistogram, fn() -> LatencyHistogram>,
-}
-
-impl MetricSet for UpstreamMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        let histograms = latency_histogram as fn() -> LatencyHistogram;
-        let seconds = Family::new_with_constructor(histograms);
-        let waits = Family::new_with_constructor(histograms);
-        Self {
-            requests: registry.add("upstream_requests", "Requests sent to a server"),
-            seconds: registry.add_metric("upstream_seconds", "Time to a server's answer", seconds),
-            queue_seconds: registry.add_metric("upstream_queue_seconds", "Waits for a connection to a server", waits),
-        }
+metric_set! {
+    /// Metrics of servers.
+    pub struct UpstreamMetrics {
+        /// Requests sent to a server, by class of path. `status` is a status or a class of them, or without a response
+        /// `unreachable`, `timeout`, `busy` or `broken`.
+        pub(crate) requests: Family<UpstreamRequestLabels, Counter> = "keyward_upstream_requests";
+        /// Time to a server's response, in seconds: to its head for requests of callers, to its end for those of sessions. Blocking
+        /// queries are left out.
+        pub(crate) seconds: Family<UpstreamPathLabels, LatencyHistogram, fn() -> LatencyHistogram> =
+            "keyward_upstream_seconds", Family::new_with_constructor(latency_histogram);
+        /// Time that requests waited for one of the connections to a server, in seconds. Requests that need not wait are not
+        /// counted.
+        pub(crate) queue_seconds: Family<UpstreamServerLabels, LatencyHistogram, fn() -> LatencyHistogram> =
+            "keyward_upstream_queue_seconds", Family::new_with_constructor(latency_histogram);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Metrics of HTTP listeners, in all parts, and the counter of one listener's responses.
 
 use http::StatusCode;
-use keyward_telemetry::metrics::{MetricRegistry, MetricSet};
+use keyward_telemetry::metrics::metric_set;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,24 +9,15 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::ListenerMetrics;
 
-/// Metrics of HTTP listeners.
-#[derive(Debug, Clone)]
-pub struct HttpMetrics {
-    /// Requests answered by a listener, refused ones included, by HTTP status. The gateway is the listener `gateway`.
-    pub requests: Family<ResponseLabels, Counter>,
-    /// Requests and connections that a listener's guard refused.
-    pub refused: Family<RefusalLabels, Counter>,
-    /// Connections open at a listener. The ACL server is the listener `acl`.
-    pub connections: Family<ListenerLabel, Gauge>,
-}
-
-impl MetricSet for HttpMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            requests: registry.add("local_requests", "Requests answered, by status"),
-            refused: registry.add("local_refused", "Requests that the guard refused"),
-            connections: registry.add("local_connections", "Connections open at a listener"),
-        }
+metric_set! {
+    /// Metrics of HTTP listeners.
+    pub struct HttpMetrics {
+        /// Requests answered by a listener, refused ones included, by HTTP status. The gateway is the listener `gateway`.
+        pub requests: Family<ResponseLabels, Counter> = "keyward_local_requests";
+        /// Requests and connections that a listener's guard refused.
+        pub refused: Family<RefusalLabels, Counter> = "keyward_local_refused";
+        /// Connections open at a listener. The ACL server is the listener `acl`.
+        pub connections: Family<ListenerLabel, Gauge> = "keyward_local_connections";
     }
 }
 

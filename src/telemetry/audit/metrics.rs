@@ -5,23 +5,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::{MetricRegistry, MetricSet};
+use crate::metrics::metric_set;
 
-/// Metrics of audit devices.
-#[derive(Debug, Clone)]
-pub struct AuditMetrics {
-    /// Records of requests. `outcome` is `kept` or `lost`.
-    pub(super) records: Family<AuditOutcomeLabels, Counter>,
-    /// 1 while a device cannot keep records.
-    pub(super) failing: Family<AuditLabels, Gauge>,
-}
-
-impl MetricSet for AuditMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        Self {
-            records: registry.add("audit_records", "Records of requests, kept or lost"),
-            failing: registry.add("audit_failing", "1 while an audit device cannot keep records"),
-        }
+metric_set! {
+    /// Metrics of audit devices.
+    pub struct AuditMetrics {
+        /// Records of requests. `outcome` is `kept` or `lost`.
+        pub(super) records: Family<AuditOutcomeLabels, Counter> = "keyward_audit_records";
+        /// 1 while a device cannot keep records.
+        pub(super) failing: Family<AuditLabels, Gauge> = "keyward_audit_failing";
     }
 }
 
