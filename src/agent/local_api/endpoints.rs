@@ -58,11 +58,8 @@ const fn endpoint(
 impl Endpoint {
     /// Returns the endpoint at a path.
     pub(super) fn find(path: &str) -> Option<&'static Self> {
-        let is_at_path = |endpoint: &&Self| match endpoint.path.ends_with('/') {
-            true => path.starts_with(endpoint.path),
-            false => path == endpoint.path,
-        };
-        ENDPOINTS.iter().find(is_at_path)
+        let is_prefix = |endpoint: &Self| endpoint.path.ends_with('/') && path.starts_with(endpoint.path);
+        ENDPOINTS.iter().find(|endpoint| path == endpoint.path || is_prefix(endpoint))
     }
 }
 
