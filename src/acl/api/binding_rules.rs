@@ -8,9 +8,8 @@ use super::json::JsonFields;
 use super::records::{ApiRecord, ViewForm};
 use super::request::DEFAULT_PARTITION;
 use super::views::LinkView;
-use crate::model::binding_rule::BindingRuleRecord;
+use crate::model::binding_rule::{BindingRuleRecord, NewBindingRule};
 use crate::model::id::Id;
-use crate::service::binding_rules::BindingRuleDraft;
 use crate::service::typed_store::Stored;
 
 /// JSON view of a binding rule.
@@ -55,11 +54,11 @@ impl ApiRecord for BindingRuleRecord {
         }
     }
 
-    fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, BindingRuleDraft), ApiError> {
+    fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, NewBindingRule), ApiError> {
         let bind_vars = fields.map("BindVars")?;
         let id = fields.string("ID")?;
         let mut text = |name| fields.string(name).map(Option::unwrap_or_default);
-        let draft = BindingRuleDraft {
+        let draft = NewBindingRule {
             description: text("Description")?,
             auth_method: text("AuthMethod")?,
             selector: text("Selector")?,

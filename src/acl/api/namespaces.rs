@@ -13,10 +13,9 @@ use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
 use super::watched_keys::WatchedKeys;
 use crate::model::names::NamespaceName;
-use crate::model::namespace::{DefaultLinks, NamespaceRecord};
+use crate::model::namespace::{DefaultLinks, NamespaceDefaults, NamespaceRecord, NewNamespace};
 use crate::model::timestamp::Timestamp;
 use crate::service::links::LinkKind;
-use crate::service::namespaces::{DefaultsDraft, NamespaceDraft};
 use crate::service::record_keys;
 use crate::service::typed_store::Stored;
 use crate::store::Freshness;
@@ -82,32 +81,33 @@ async fn defaults_view(
     Ok(DefaultsView { policy_defaults: views::link_views(policies), role_defaults: views::link_views(roles) })
 }
 
-/// Parses a body into the name and the draft.
-fn parse_draft(mut fields: JsonFields) -> Result<(Option<String>, NamespaceDraft), ApiError> {
-    let name = fields.string("Name")?.filter(|name| !name.is_empty());
+/// Parses a body; the name may be empty.
+fn parse_draft(mut fields: JsonFields) -> Result<NewNamespace, ApiError> {
+    let name = fields.string("Name")?.unwrap_or_default();
     take_partition(&mut fields)?;
-    let mut draft = NamespaceDraft {
+    let mut draft = NewNamespace {
+        name,
         description: fields.string("Description")?.unwrap_or_default(),
         meta: fields.string_map("Meta")?,
-        ..NamespaceDraft::default()
+        acls: None,
     };
     if let Some(mut acls) = fields.object("ACLs")? {
-        draft.defaults = Some(DefaultsDraft {
-            policies: views::parse_link_list(&mut acls, "PolicyDefaults")?,
-            roles: views::parse_link_list(&mut acls, "RoleDefaults")?,
+        draft.acls = Some(NamespaceDefaults {
+            policy_defaults: views::parse_link_list(&mut acls, "PolicyDefaults")?,
+            role_defaults: views::parse_link_list(&mut acls, "RoleDefaults")?,
         });
         acls.finish()?;
     }
     fields.ignore(READ_ONLY);
     fields.ignore(&["DeletedAt"]);
     fields.finish()?;
-    Ok((name, draft))
+    Ok(draft)
 }
 
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
-    let (name, draft) = parse_draft(request.json_body("Namespace").await?)?;
+    let draft = parse_draft(request.json_body("Namespace").await?)?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let created = state.service.namespaces().create(&caller, &name.unwrap_or_default(), &draft).await?;
+    let created = state.service.namespaces().create(&caller, &draft).await?;
     let response = ApiResponse::json(&view(state, &created, Freshness::Linearizable).await?, request.pretty())?;
     let subject = created.value.name.to_string();
     let namespace = created.value.name.clone();
@@ -115,9 +115,9 @@ pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result
 }
 
 pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
-    let (body_name, draft) = parse_draft(request.json_body("Namespace").await?)?;
+    let draft = parse_draft(request.json_body("Namespace").await?)?;
     let name = path_name(request)?;
-    if body_name.is_some_and(|body_name| body_name.parse() != Ok(name.clone())) {
+    if !draft.name.is_empty() && draft.name.parse() != Ok(name.clone()) {
         return Err(ApiError::PathBodyMismatch { field: "Namespace Name".to_owned() });
     }
     let caller = request.authenticate(state, Freshness::Linearizable).await?;

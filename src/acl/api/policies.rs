@@ -10,9 +10,8 @@ use super::records::{ApiRecord, ViewForm};
 use super::request::DEFAULT_PARTITION;
 use super::views::LinkView;
 use crate::model::names::NamespaceName;
-use crate::model::policy::PolicyRecord;
+use crate::model::policy::{NewPolicy, PolicyRecord};
 use crate::model::templated::SyntheticPolicy;
-use crate::service::policies::PolicyDraft;
 use crate::service::typed_store::Stored;
 
 /// JSON view of a policy. In lists `Rules` is absent and `Datacenters` is `null` for all, as in Consul.
@@ -93,9 +92,9 @@ impl ApiRecord for PolicyRecord {
         }
     }
 
-    fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, PolicyDraft), ApiError> {
+    fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, NewPolicy), ApiError> {
         let id = fields.string("ID")?;
-        let draft = PolicyDraft {
+        let draft = NewPolicy {
             name: fields.string("Name")?.unwrap_or_default(),
             description: fields.string("Description")?.unwrap_or_default(),
             rules: fields.string("Rules")?.unwrap_or_default(),

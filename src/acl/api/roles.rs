@@ -9,8 +9,7 @@ use super::request::DEFAULT_PARTITION;
 use super::views::{self, LinkView};
 use crate::model::id::Id;
 use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
-use crate::model::role::RoleRecord;
-use crate::service::roles::RoleDraft;
+use crate::model::role::{NewRole, RoleRecord};
 use crate::service::typed_store::Stored;
 
 /// JSON view of a role, without empty lists.
@@ -65,9 +64,9 @@ impl ApiRecord for RoleRecord {
         }
     }
 
-    fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, RoleDraft), ApiError> {
+    fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, NewRole), ApiError> {
         let id = fields.string("ID")?;
-        let draft = RoleDraft {
+        let draft = NewRole {
             name: fields.string("Name")?.unwrap_or_default(),
             description: fields.string("Description")?.unwrap_or_default(),
             links: views::parse_links(fields)?,

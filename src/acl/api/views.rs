@@ -7,8 +7,8 @@ use super::error::ApiError;
 use super::json::JsonFields;
 use crate::model::go_duration::GoDuration;
 use crate::model::id::Id;
-use crate::model::links::{NodeIdentity, ServiceIdentity, TemplatedPolicy};
-use crate::service::links::{Link, LinkDraft, LinksDraft};
+use crate::model::links::{AclLink, AclLinks, NodeIdentity, ServiceIdentity, TemplatedPolicy};
+use crate::service::links::Link;
 
 /// Link to a policy or role, with its current name.
 #[derive(Debug, Serialize)]
@@ -27,7 +27,7 @@ pub(super) fn link_views(links: Vec<Link>) -> Vec<LinkView> {
 pub(super) const READ_ONLY: &[&str] = &["CreateIndex", "ModifyIndex", "Hash"];
 
 /// Takes the links of a token or role from a body.
-pub(super) fn parse_links(fields: &mut JsonFields) -> Result<LinksDraft, ApiError> {
+pub(super) fn parse_links(fields: &mut JsonFields) -> Result<AclLinks, ApiError> {
     let policies = parse_link_list(fields, "Policies")?;
     let service_identities = fields.objects("ServiceIdentities", |fields| {
         Ok(ServiceIdentity {
@@ -49,12 +49,12 @@ pub(super) fn parse_links(fields: &mut JsonFields) -> Result<LinksDraft, ApiErro
             datacenters: fields.strings("Datacenters")?,
         })
     })?;
-    Ok(LinksDraft { policies, service_identities, node_identities, templated_policies })
+    Ok(AclLinks { policies, templated_policies, service_identities, node_identities })
 }
 
 /// Takes a list of links from a body.
-pub(super) fn parse_link_list(fields: &mut JsonFields, name: &str) -> Result<Vec<LinkDraft>, ApiError> {
-    Ok(fields.objects(name, |fields| Ok(LinkDraft { id: fields.string("ID")?, name: fields.string("Name")? }))?)
+pub(super) fn parse_link_list(fields: &mut JsonFields, name: &str) -> Result<Vec<AclLink>, ApiError> {
+    Ok(fields.objects(name, |fields| Ok(AclLink { id: fields.string("ID")?, name: fields.string("Name")? }))?)
 }
 
 /// Takes a duration from a body: a string such as `5m`, or a number of nanoseconds.

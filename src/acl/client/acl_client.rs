@@ -1,5 +1,6 @@
 //! The client: address, token, namespace, retries, and parsing of responses.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
@@ -53,7 +54,7 @@ pub(super) struct Endpoint<'a> {
     /// Segments of the path after `/v1`.
     pub(super) path: &'a [&'a str],
     /// Name of the endpoint in errors, with its article.
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'a, str>,
     /// First version of Consul with the endpoint; `None` if all have it.
     pub(super) since: Option<&'static str>,
 }
@@ -114,19 +115,19 @@ impl AclClient {
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         endpoint: &Endpoint<'_>,
-        parameters: &[(&str, &str)],
+        parameters: &[(&str, String)],
         query: &QueryOptions,
     ) -> Result<ReadResponse<T>, AclClientError> {
-        let response = self.read(endpoint, parameters, query).await?;
+        let response = self.get_raw(endpoint, parameters, query).await?;
         let value = parse(&response)?;
         Ok(ReadResponse::from_headers(&response.headers).map(|()| value))
     }
 
     /// Performs a read, and repeats it after connection errors.
-    pub(super) async fn read(
+    pub(super) async fn get_raw(
         &self,
         endpoint: &Endpoint<'_>,
-        parameters: &[(&str, &str)],
+        parameters: &[(&str, String)],
         query: &QueryOptions,
     ) -> Result<ClientResponse, AclClientError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
@@ -155,17 +156,9 @@ impl AclClient {
         parse(&self.send(request, endpoint, Duration::ZERO).await?)
     }
 
-    /// Deletes a record; returns false if there was none, by status or by body.
-    pub(super) async fn delete(&self, endpoint: &Endpoint<'_>) -> Result<bool, AclClientError> {
-        let request = self.request(Method::DELETE, endpoint)?;
-        match self.send(request, endpoint, Duration::ZERO).await {
-            // Deletions of namespaces have no response body.
-            Ok(response) if response.body.trim_ascii().is_empty() => Ok(true),
-            Ok(response) => parse(&response),
-            // Consul from 1.15 on; older versions and keyward answer with a bool.
-            Err(AclClientError::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+    /// Sends a call without a body once.
+    pub(super) async fn call(&self, method: Method, endpoint: &Endpoint<'_>) -> Result<ClientResponse, AclClientError> {
+        self.send(self.request(method, endpoint)?, endpoint, Duration::ZERO).await
     }
 
     /// Builds a call without a body.
@@ -205,7 +198,7 @@ impl AclClient {
             return Ok(response);
         }
         let sent = self.token.as_ref().map_or("", |token| token.expose_secret());
-        Err(parse_error(response.status, &response.headers, &response.body, endpoint.name, endpoint.since, sent))
+        Err(parse_error(response.status, &response.headers, &response.body, &endpoint.name, endpoint.since, sent))
     }
 }
 

@@ -1,13 +1,10 @@
 //! Auth methods.
 
-use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::acl_client::{AclClient, Endpoint};
-use super::error::AclClientError;
-use super::go_json::{deserialize_ttl, empty_is_none, null_is_default};
-use super::query::{QueryOptions, ReadResponse};
+use super::records::AclRecord;
+use crate::model::go_json::{deserialize_ttl, empty_is_none, null_is_default};
 
 /// An auth method as the server returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,41 +109,19 @@ impl From<&AuthMethod> for NewAuthMethod {
     }
 }
 
-fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: "calls for auth methods", since: None }
-}
+impl AclRecord for AuthMethod {
+    type Id = str;
+    type New = NewAuthMethod;
+    type Update = NewAuthMethod;
+    type Filter = ();
 
-impl AclClient {
-    /// Creates an auth method.
-    pub async fn create_auth_method(&self, new: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "auth-method"]), new).await
-    }
+    const KIND: &'static str = "auth method";
+    const PLURAL: &'static str = "auth methods";
+    const PATH: &'static [&'static str] = &["acl", "auth-method"];
+    const LIST_PATH: &'static [&'static str] = &["acl", "auth-methods"];
 
-    /// Reads an auth method.
-    pub async fn read_auth_method(
-        &self,
-        name: &str,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<AuthMethod>, AclClientError> {
-        self.get(&endpoint(&["acl", "auth-method", name]), &[], query).await
-    }
-
-    /// Replaces the mutable fields of the auth method of that name.
-    pub async fn update_auth_method(&self, update: &NewAuthMethod) -> Result<AuthMethod, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "auth-method", &update.name]), update).await
-    }
-
-    /// Deletes an auth method, its binding rules and the tokens that it made. Returns false if there was none.
-    pub async fn delete_auth_method(&self, name: &str) -> Result<bool, AclClientError> {
-        self.delete(&endpoint(&["acl", "auth-method", name])).await
-    }
-
-    /// Lists auth methods, without the configuration of their type. The list of a keyward server ends with the methods of its
-    /// configuration.
-    pub async fn list_auth_methods(
-        &self,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<Vec<AuthMethod>>, AclClientError> {
-        self.get(&endpoint(&["acl", "auth-methods"]), &[("configured", "true")], query).await
+    /// The list of a keyward server ends with the methods of its configuration.
+    fn parameters((): &()) -> Vec<(&'static str, String)> {
+        vec![("configured", "true".to_owned())]
     }
 }

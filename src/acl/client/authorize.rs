@@ -39,7 +39,8 @@ impl AclClient {
         &self,
         questions: &[AuthorizationRequest],
     ) -> Result<Vec<AuthorizationResponse>, AclClientError> {
-        let endpoint = Endpoint { path: &["internal", "acl", "authorize"], name: "the authorize call", since: None };
+        let endpoint =
+            Endpoint { path: &["internal", "acl", "authorize"], name: "the authorize call".into(), since: None };
         self.send_json(Method::POST, &endpoint, &questions).await
     }
 }

@@ -174,7 +174,7 @@ pub(super) fn parse_error(
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
-    call: &'static str,
+    call: &str,
     since: Option<&'static str>,
     sent: &str,
 ) -> AclClientError {

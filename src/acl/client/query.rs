@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use keyward_http::client::sanitize;
 
-use super::go_json::format_go_duration;
+use crate::model::go_json::format_go_duration;
 
 /// Blocking and consistency of a read. The default returns at once, from the leader's state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

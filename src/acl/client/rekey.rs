@@ -46,7 +46,7 @@ pub struct VerifyResponse {
 impl AclClient {
     /// Verifies that all records of the server are present and undamaged.
     pub async fn verify(&self) -> Result<VerifyResponse, AclClientError> {
-        let endpoint = Endpoint { path: &["operator", "verify"], name: "verify", since: None };
+        let endpoint = Endpoint { path: &["operator", "verify"], name: "verify".into(), since: None };
         Ok(self.in_namespace(None).get(&endpoint, &[], &QueryOptions::default()).await?.value)
     }
 
@@ -57,7 +57,7 @@ impl AclClient {
         struct Body {
             generate: bool,
         }
-        let endpoint = Endpoint { path: &["operator", "rekey"], name: "rekey", since: None };
+        let endpoint = Endpoint { path: &["operator", "rekey"], name: "rekey".into(), since: None };
         self.send_json(Method::PUT, &endpoint, &Body { generate }).await
     }
 }

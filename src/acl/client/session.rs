@@ -1,7 +1,6 @@
 //! Bootstrap, login and logout.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use http::Method;
 use keyward_machine::secret_string::SecretString;
@@ -9,8 +8,8 @@ use serde::Serialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::AclClientError;
-use super::go_json::serialize_secret;
 use super::token::Token;
+use crate::model::go_json::serialize_secret;
 
 /// Request of a login.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -36,19 +35,19 @@ impl AclClient {
             #[serde(serialize_with = "serialize_secret", skip_serializing_if = "Option::is_none")]
             bootstrap_secret: Option<SecretString>,
         }
-        let endpoint = Endpoint { path: &["acl", "bootstrap"], name: "bootstrap", since: None };
+        let endpoint = Endpoint { path: &["acl", "bootstrap"], name: "bootstrap".into(), since: None };
         self.anonymous().send_json(Method::PUT, &endpoint, &Body { bootstrap_secret: secret }).await
     }
 
     /// Logs in by an auth method. The token of this client is not sent.
     pub async fn login(&self, login: &LoginRequest) -> Result<Token, AclClientError> {
-        let endpoint = Endpoint { path: &["acl", "login"], name: "login", since: None };
+        let endpoint = Endpoint { path: &["acl", "login"], name: "login".into(), since: None };
         self.anonymous().send_json(Method::POST, &endpoint, login).await
     }
 
     /// Deletes the token of this client, which a login must have created.
     pub async fn logout(&self) -> Result<bool, AclClientError> {
-        let endpoint = Endpoint { path: &["acl", "logout"], name: "logout", since: None };
-        parse(&self.send(self.request(Method::POST, &endpoint)?, &endpoint, Duration::ZERO).await?)
+        let endpoint = Endpoint { path: &["acl", "logout"], name: "logout".into(), since: None };
+        parse(&self.call(Method::POST, &endpoint).await?)
     }
 }

@@ -1,5 +1,6 @@
 //! Snapshots of all records: download and restore.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,8 @@ use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
 use crate::model::snapshot::{SnapshotError, SnapshotReader};
 
-const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
+const ENDPOINT: Endpoint<'static> =
+    Endpoint { path: &["snapshot"], name: Cow::Borrowed("the calls for snapshots"), since: None };
 
 /// Maximum time between two parts of a snapshot.
 const STALL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -64,7 +66,7 @@ impl AclClient {
     async fn read_error(&self, response: StreamingResponse) -> Result<AclClientError, TransportError> {
         let response = response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
-        Ok(parse_error(response.status, &response.headers, &response.body, ENDPOINT.name, ENDPOINT.since, sent))
+        Ok(parse_error(response.status, &response.headers, &response.body, &ENDPOINT.name, ENDPOINT.since, sent))
     }
 }
 

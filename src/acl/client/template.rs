@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use super::acl_client::{AclClient, Endpoint};
 use super::error::AclClientError;
-use super::go_json::null_is_default;
 use super::policy::Policy;
 use super::query::{QueryOptions, ReadResponse};
+use crate::model::go_json::null_is_default;
 
 /// Built-in template of policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct PolicyTemplate {
 }
 
 fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: "calls for templated policies", since: None }
+    Endpoint { path, name: "calls for templated policies".into(), since: None }
 }
 
 impl AclClient {

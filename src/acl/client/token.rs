@@ -6,16 +6,17 @@ use http::Method;
 use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::acl_client::{AclClient, Endpoint, parse};
+use super::acl_client::{AclClient, parse};
 use super::error::AclClientError;
-use super::go_json::{
-    deserialize_secret, deserialize_time, empty_is_none, null_is_default, serialize_duration, serialize_secret,
-};
-use super::link::{AclLink, AclLinks};
 use super::policy::Policy;
 use super::query::{QueryOptions, ReadResponse};
+use super::records::{AclRecord, endpoint};
 use super::role::Role;
+use crate::model::go_json::{
+    deserialize_secret, deserialize_time, empty_is_none, null_is_default, serialize_duration, serialize_secret,
+};
 use crate::model::id::Id;
+use crate::model::links::{AclLink, AclLinks};
 use crate::model::timestamp::Timestamp;
 
 /// A token as the server returns it. Serialization omits the secret.
@@ -150,44 +151,45 @@ pub struct TokenListFilter {
     pub auth_method_namespace: Option<String>,
 }
 
-const NAME: &str = "calls for tokens";
+impl AclRecord for Token {
+    type Id = Id;
+    type New = NewToken;
+    type Update = TokenUpdate;
+    type Filter = TokenListFilter;
 
-fn endpoint<'a>(path: &'a [&'a str]) -> Endpoint<'a> {
-    Endpoint { path, name: NAME, since: None }
+    const KIND: &'static str = "token";
+    const PLURAL: &'static str = "tokens";
+    const PATH: &'static [&'static str] = &["acl", "token"];
+    const LIST_PATH: &'static [&'static str] = &["acl", "tokens"];
+
+    fn parameters(filter: &TokenListFilter) -> Vec<(&'static str, String)> {
+        let parameters = [
+            ("policy", filter.policy.map(|id| id.to_string())),
+            ("role", filter.role.map(|id| id.to_string())),
+            ("servicename", filter.service_name.clone()),
+            ("authmethod", filter.auth_method.clone()),
+            ("authmethod-ns", filter.auth_method_namespace.clone()),
+        ];
+        parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
 }
 
 impl AclClient {
-    /// Creates a token. The result holds its secret.
-    pub async fn create_token(&self, new: &NewToken) -> Result<Token, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "token"]), new).await
-    }
-
-    /// Reads a token.
-    pub async fn read_token(&self, accessor: &Id, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
-        self.get(&endpoint(&["acl", "token", &accessor.to_string()]), &[], query).await
-    }
-
     /// Reads a token with all policies and roles that its rights come from.
     pub async fn read_token_expanded(
         &self,
         accessor: &Id,
         query: &QueryOptions,
     ) -> Result<ReadResponse<(Token, TokenExpansion)>, AclClientError> {
-        let accessor = accessor.to_string();
-        let path = ["acl", "token", &accessor];
-        let response = self.read(&endpoint(&path), &[("expanded", "true")], query).await?;
+        let path = ["acl", "token", &accessor.to_string()];
+        let response = self.get_raw(&endpoint::<Token>(&path), &[("expanded", "true".to_owned())], query).await?;
         let both = (parse(&response)?, parse(&response)?);
         Ok(ReadResponse::from_headers(&response.headers).map(|()| both))
     }
 
     /// Reads the token of this client, with its secret.
     pub async fn read_self(&self, query: &QueryOptions) -> Result<ReadResponse<Token>, AclClientError> {
-        self.get(&endpoint(&["acl", "token", "self"]), &[], query).await
-    }
-
-    /// Changes a token.
-    pub async fn update_token(&self, accessor: &Id, update: &TokenUpdate) -> Result<Token, AclClientError> {
-        self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor.to_string()]), update).await
+        self.get(&endpoint::<Token>(&["acl", "token", "self"]), &[], query).await
     }
 
     /// Creates a token with the links and the expiration of another, and with its description if `description` is `None`.
@@ -198,32 +200,7 @@ impl AclClient {
             #[serde(skip_serializing_if = "Option::is_none")]
             description: Option<&'a str>,
         }
-        let accessor = accessor.to_string();
-        self.send_json(Method::PUT, &endpoint(&["acl", "token", &accessor, "clone"]), &Body { description }).await
-    }
-
-    /// Deletes a token. Returns false if there was none. A token cannot delete itself.
-    pub async fn delete_token(&self, accessor: &Id) -> Result<bool, AclClientError> {
-        self.delete(&endpoint(&["acl", "token", &accessor.to_string()])).await
-    }
-
-    /// Lists tokens.
-    pub async fn list_tokens(
-        &self,
-        filter: &TokenListFilter,
-        query: &QueryOptions,
-    ) -> Result<ReadResponse<Vec<Token>>, AclClientError> {
-        let policy = filter.policy.map(|id| id.to_string());
-        let role = filter.role.map(|id| id.to_string());
-        let parameters = [
-            ("policy", &policy),
-            ("role", &role),
-            ("servicename", &filter.service_name),
-            ("authmethod", &filter.auth_method),
-            ("authmethod-ns", &filter.auth_method_namespace),
-        ];
-        let parameters: Vec<_> =
-            parameters.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
-        self.get(&endpoint(&["acl", "tokens"]), &parameters, query).await
+        let path = ["acl", "token", &accessor.to_string(), "clone"];
+        self.send_json(Method::PUT, &endpoint::<Token>(&path), &Body { description }).await
     }
 }

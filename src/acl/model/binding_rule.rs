@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::go_json::null_is_default;
 use super::id::Id;
 use super::names::{NamespaceName, is_identity_name, is_policy_or_builtin_name, is_role_name};
 use super::templated;
@@ -27,6 +28,32 @@ pub(crate) struct BindingRuleRecord {
     pub selector: String,
     /// Target of the rule.
     pub bind: Binding,
+}
+
+/// A binding rule to be created, or the new content of one. An update keeps the auth method.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct NewBindingRule {
+    /// Name of the auth method whose logins it matches; may be empty in an update.
+    pub auth_method: String,
+    /// Free text for people.
+    #[serde(deserialize_with = "null_is_default")]
+    pub description: String,
+    /// Expression over the caller's claims that selects logins; empty for all.
+    #[serde(deserialize_with = "null_is_default")]
+    pub selector: String,
+    /// Kind of link that the token gets: `service`, `node`, `role`, `policy` or `templated-policy`.
+    pub bind_type: String,
+    /// Name of the link; may contain `${...}` variables of the caller's claims.
+    pub bind_name: String,
+    /// Variables of a templated policy.
+    #[serde(skip_serializing_if = "has_no_vars")]
+    pub bind_vars: Option<Map<String, Value>>,
+}
+
+#[expect(clippy::ref_option, reason = "serde gives a field as it is")]
+fn has_no_vars(vars: &Option<Map<String, Value>>) -> bool {
+    vars.as_ref().is_none_or(Map::is_empty)
 }
 
 /// Target of a binding rule.

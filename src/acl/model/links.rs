@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::go_json::{empty_is_none, null_is_default};
 use super::id::Id;
 use super::names::is_identity_name;
 use super::templated::{self, SyntheticPolicy, TemplateError};
@@ -24,21 +25,64 @@ pub(crate) struct Links {
     pub templated_policies: Vec<TemplatedPolicy>,
 }
 
+/// Link to a policy or role by id, name or both, as requests and responses have it. With both, the id decides; servers return
+/// both.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct AclLink {
+    /// Unique id, assigned by the server.
+    #[serde(rename = "ID", deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Name, unique in its namespace.
+    #[serde(deserialize_with = "empty_is_none", skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl AclLink {
+    /// Creates a link by id.
+    pub fn by_id(id: Id) -> Self {
+        Self { id: Some(id.to_string()), name: None }
+    }
+
+    /// Creates a link by name.
+    pub fn by_name(name: impl Into<String>) -> Self {
+        Self { id: None, name: Some(name.into()) }
+    }
+}
+
+/// Links of a token or role, except roles, as requests and responses have them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct AclLinks {
+    /// Policies.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<AclLink>,
+    /// Policies generated from templates.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub templated_policies: Vec<TemplatedPolicy>,
+    /// Services that the token may register and discover.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub service_identities: Vec<ServiceIdentity>,
+    /// Nodes that the token may register.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub node_identities: Vec<NodeIdentity>,
+}
+
 /// Permissions of a service's own process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct ServiceIdentity {
+pub struct ServiceIdentity {
     /// Name of the service.
     pub service_name: String,
     /// Datacenters in which it applies; all if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
 }
 
 /// Permissions of a node's own agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct NodeIdentity {
+pub struct NodeIdentity {
     /// Name of the node.
     pub node_name: String,
     /// Datacenter in which it applies.
@@ -46,16 +90,16 @@ pub(crate) struct NodeIdentity {
 }
 
 /// Link to a policy template with its variables.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct TemplatedPolicy {
+pub struct TemplatedPolicy {
     /// Name of the template.
     pub template_name: String,
     /// Strings or nested maps; unused keys are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_variables: Option<Map<String, Value>>,
     /// Datacenters in which it applies; all if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub datacenters: Vec<String>,
 }
 

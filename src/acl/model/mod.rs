@@ -3,6 +3,7 @@
 pub mod azure_identity;
 pub(crate) mod content_hash;
 pub(crate) mod go_duration;
+pub(crate) mod go_json;
 pub mod id;
 pub(crate) mod links;
 pub mod names;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::go_json::null_is_default;
 use super::id::Id;
+use super::links::AclLink;
 use super::names::NamespaceName;
 use super::timestamp::Timestamp;
 
@@ -44,6 +46,41 @@ impl DefaultLinks {
     pub(crate) fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.roles.is_empty()
     }
+}
+
+/// Default policies and roles of a namespace; they apply to each of its tokens where no linked rule matches.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct NamespaceDefaults {
+    /// Policies.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub policy_defaults: Vec<AclLink>,
+    /// Roles.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub role_defaults: Vec<AclLink>,
+}
+
+impl NamespaceDefaults {
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.policy_defaults.is_empty() && self.role_defaults.is_empty()
+    }
+}
+
+/// A namespace to be created, or the new content of one. An update replaces all fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct NewNamespace {
+    /// Name, a DNS label.
+    pub name: String,
+    /// Free text for people.
+    pub description: String,
+    /// Default policies and roles of its tokens.
+    #[serde(rename = "ACLs", skip_serializing_if = "Option::is_none")]
+    pub acls: Option<NamespaceDefaults>,
+    /// Metadata of the owner.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
 }
 
 /// Validates metadata against Consul's limits for node and service metadata; returns the error text, or `None`.

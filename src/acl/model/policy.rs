@@ -26,6 +26,21 @@ pub(crate) struct PolicyRecord {
     pub datacenters: Vec<String>,
 }
 
+/// A policy to be created, or the new content of one. An update replaces all fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct NewPolicy {
+    /// Name of letters, digits, `-` and `_`.
+    pub name: String,
+    /// Free text for people.
+    pub description: String,
+    /// Rules in HCL or JSON.
+    pub rules: String,
+    /// Datacenters in which it is valid; empty for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub datacenters: Vec<String>,
+}
+
 /// Built-in policy that allows everything.
 pub(crate) const GLOBAL_MANAGEMENT: Id = Id::reserved(1);
 /// Built-in policy that allows reading everything.

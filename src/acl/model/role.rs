@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::content_hash::content_hash;
 use super::id::Id;
-use super::links::Links;
+use super::links::{AclLinks, Links};
 use super::names::NamespaceName;
 
 /// A role as stored. Tokens link it by id, so it can be renamed.
@@ -22,6 +22,19 @@ pub(crate) struct RoleRecord {
     /// Links that it grants.
     #[serde(default)]
     pub links: Links,
+}
+
+/// A role to be created, or the new content of one. An update replaces all fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct NewRole {
+    /// Name of letters, digits, `-` and `_`.
+    pub name: String,
+    /// Free text for people.
+    pub description: String,
+    /// Policies, identities and templates that it links.
+    #[serde(flatten)]
+    pub links: AclLinks,
 }
 
 impl RoleRecord {

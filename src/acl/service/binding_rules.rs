@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use super::error::ServiceError;
 use super::links::truncate;
 use super::namespaced_records::NamespacedRecords;
@@ -15,34 +13,17 @@ use super::rejection::InvalidRequest;
 use super::transaction::Transaction;
 use super::typed_store::Stored;
 use crate::model::auth_method::{AuthMethodRecord, MethodConfig};
-use crate::model::binding_rule::{BindType, Binding, BindingRuleRecord};
+use crate::model::binding_rule::{BindType, Binding, BindingRuleRecord, NewBindingRule};
 use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_name};
 use crate::model::selector::Selector;
 use crate::store::{Freshness, Key};
 
-/// Fields of a binding rule as a request gives them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct BindingRuleDraft {
-    /// Description.
-    pub description: String,
-    /// Name of the auth method; may be empty in an update.
-    pub auth_method: String,
-    /// Selector of the logins that it applies to; empty for all.
-    pub selector: String,
-    /// Type of what the rule binds, see [`BindType`].
-    pub bind_type: String,
-    /// Name of what the rule binds, with `${value.NAME}` placeholders.
-    pub bind_name: String,
-    /// Variables of a templated policy.
-    pub bind_vars: Option<Map<String, Value>>,
-}
-
 impl RecordKind for BindingRuleRecord {
     const KEY: &'static str = "binding-rule";
     const NAME: &'static str = "binding rule";
     type Id = Id;
-    type Draft = BindingRuleDraft;
+    type Draft = NewBindingRule;
 
     fn id(&self) -> &Id {
         &self.id
@@ -60,7 +41,7 @@ impl RecordKind for BindingRuleRecord {
     async fn build(
         records: &NamespacedRecords,
         namespace: &NamespaceName,
-        draft: &BindingRuleDraft,
+        draft: &NewBindingRule,
         previous: Option<&Self>,
     ) -> Result<(Self, Transaction), ServiceError> {
         let name = previous.map_or(&draft.auth_method, |old| &old.auth_method);
@@ -131,7 +112,7 @@ async fn load_method(
 
 /// Builds and validates the record of a draft for its auth method.
 fn validate_draft(
-    draft: &BindingRuleDraft,
+    draft: &NewBindingRule,
     id: Id,
     namespace: NamespaceName,
     method: &AuthMethodRecord,

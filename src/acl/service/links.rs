@@ -8,35 +8,12 @@ use super::record_keys;
 use super::rejection::InvalidRequest;
 use crate::model::id::Id;
 use crate::model::links::{
-    LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
-    templated_policies,
+    AclLink, AclLinks, LinkOwner, Links, node_identities, service_identities, templated_policies,
 };
 use crate::model::names::{NamespaceName, is_policy_or_builtin_name, is_role_name};
 use crate::model::policy::PolicyRecord;
 use crate::model::role::RoleRecord;
 use crate::store::Freshness;
-
-/// Link to a policy or role as a request gives it. If both fields are set they must name the same object.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct LinkDraft {
-    /// Id.
-    pub id: Option<String>,
-    /// Name.
-    pub name: Option<String>,
-}
-
-/// Links of a token or role as a request gives them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct LinksDraft {
-    /// Policies.
-    pub policies: Vec<LinkDraft>,
-    /// Service identities.
-    pub service_identities: Vec<ServiceIdentity>,
-    /// Node identities.
-    pub node_identities: Vec<NodeIdentity>,
-    /// Templated policies.
-    pub templated_policies: Vec<TemplatedPolicy>,
-}
 
 /// Link with the current name of its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +60,7 @@ impl LinkResolver<'_> {
     pub(super) async fn validate(
         self,
         namespace: &NamespaceName,
-        draft: &LinksDraft,
+        draft: &AclLinks,
         owner: LinkOwner,
     ) -> Result<Links, ServiceError> {
         let links = Links {
@@ -101,7 +78,7 @@ impl LinkResolver<'_> {
         self,
         namespace: &NamespaceName,
         kind: LinkKind,
-        drafts: &[LinkDraft],
+        drafts: &[AclLink],
     ) -> Result<Vec<Id>, ServiceError> {
         let mut ids = Vec::new();
         let mut resolved = BTreeSet::new();
@@ -118,12 +95,7 @@ impl LinkResolver<'_> {
         Ok(ids)
     }
 
-    async fn resolve_one(
-        self,
-        namespace: &NamespaceName,
-        kind: LinkKind,
-        draft: &LinkDraft,
-    ) -> Result<Id, ServiceError> {
+    async fn resolve_one(self, namespace: &NamespaceName, kind: LinkKind, draft: &AclLink) -> Result<Id, ServiceError> {
         let word = kind.as_str();
         let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(id) = non_empty(&draft.id) {

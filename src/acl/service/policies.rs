@@ -9,28 +9,15 @@ use super::rejection::{Conflict, Forbidden, InvalidRequest};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::model::id::Id;
 use crate::model::names::{NamespaceName, is_policy_name, is_policy_or_builtin_name};
-use crate::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, PolicyRecord};
+use crate::model::policy::{GLOBAL_MANAGEMENT, GLOBAL_READ_ONLY, GLOBAL_READ_ONLY_NAME, NewPolicy, PolicyRecord};
 use crate::model::rules::Rules;
 use crate::store::{Freshness, Key};
-
-/// Fields of a policy as a request gives them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct PolicyDraft {
-    /// Name, unique within the namespace.
-    pub name: String,
-    /// Description.
-    pub description: String,
-    /// Rules, in HCL or JSON.
-    pub rules: String,
-    /// Datacenters in which it applies; all if empty.
-    pub datacenters: Vec<String>,
-}
 
 impl RecordKind for PolicyRecord {
     const KEY: &'static str = "policy";
     const NAME: &'static str = "policy";
     type Id = Id;
-    type Draft = PolicyDraft;
+    type Draft = NewPolicy;
 
     fn id(&self) -> &Id {
         &self.id
@@ -56,7 +43,7 @@ impl RecordKind for PolicyRecord {
     async fn build(
         _records: &NamespacedRecords,
         namespace: &NamespaceName,
-        draft: &PolicyDraft,
+        draft: &NewPolicy,
         previous: Option<&Self>,
     ) -> Result<(Self, Transaction), ServiceError> {
         let mut rules = &draft.rules;
@@ -96,7 +83,7 @@ impl NamespacedRecords {
     /// A missing policy is created without rules: it grants nothing until rules are written.
     pub(crate) async fn ensure_login_policy(&self, name: &str) -> Result<Id, ServiceError> {
         let namespace = NamespaceName::default_namespace();
-        let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
+        let draft = NewPolicy { name: name.to_owned(), ..NewPolicy::default() };
         for _ in 0..3 {
             if let Some(id) = self.find_login_policy(&namespace, name).await? {
                 return Ok(id);

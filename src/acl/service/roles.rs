@@ -1,7 +1,7 @@
 //! Roles: drafts and their validation.
 
 use super::error::ServiceError;
-use super::links::{LinksDraft, truncate};
+use super::links::truncate;
 use super::namespaced_records::NamespacedRecords;
 use super::record_keys;
 use super::records::RecordKind;
@@ -10,25 +10,14 @@ use super::transaction::Transaction;
 use crate::model::id::Id;
 use crate::model::links::{LinkOwner, Links};
 use crate::model::names::{NamespaceName, is_role_name};
-use crate::model::role::RoleRecord;
+use crate::model::role::{NewRole, RoleRecord};
 use crate::store::Key;
-
-/// Fields of a role as a request gives them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct RoleDraft {
-    /// Name, unique within the namespace.
-    pub name: String,
-    /// Description.
-    pub description: String,
-    /// Links that it grants.
-    pub links: LinksDraft,
-}
 
 impl RecordKind for RoleRecord {
     const KEY: &'static str = "role";
     const NAME: &'static str = "role";
     type Id = Id;
-    type Draft = RoleDraft;
+    type Draft = NewRole;
 
     fn id(&self) -> &Id {
         &self.id
@@ -54,7 +43,7 @@ impl RecordKind for RoleRecord {
     async fn build(
         records: &NamespacedRecords,
         namespace: &NamespaceName,
-        draft: &RoleDraft,
+        draft: &NewRole,
         previous: Option<&Self>,
     ) -> Result<(Self, Transaction), ServiceError> {
         validate_name(draft)?;
@@ -80,7 +69,7 @@ impl RecordKind for RoleRecord {
     }
 }
 
-fn validate_name(draft: &RoleDraft) -> Result<(), InvalidRequest> {
+fn validate_name(draft: &NewRole) -> Result<(), InvalidRequest> {
     if draft.name.is_empty() {
         return Err(InvalidRequest::RoleNameMissing);
     }

@@ -1,12 +1,13 @@
 //! `keyward acl auth-method`.
 
 use clap::{Args, Subcommand};
-use keyward_acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
+use keyward_acl::client::{AuthMethod, NewAuthMethod};
 use serde_json::{Map, Value};
 
 use super::connection::AclConnection;
-use super::failure::{CommandFailure, print_deleted};
+use super::failure::CommandFailure;
 use super::output::{self, Fields};
+use super::records::{self, CommandRecord};
 use super::secret_input::SecretInput;
 
 #[derive(Debug, Subcommand)]
@@ -99,52 +100,42 @@ fn object(input: &SecretInput) -> Result<Map<String, Value>, CommandFailure> {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let client = &service.client;
-        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let new = NewAuthMethod { name: create.name, kind: create.kind, ..NewAuthMethod::default() };
-                print_auth_method(service, &client.create_auth_method(&create.changes.apply(new)?).await?);
+                records::create::<AuthMethod>(service, &create.changes.apply(new)?).await
             }
-            Self::Read(target) => {
-                print_auth_method(service, &client.read_auth_method(&target.name, &query).await?.value);
-            }
+            Self::Read(target) => records::read::<AuthMethod>(service, &target.name).await,
             Self::Update(update) => {
-                let current = NewAuthMethod::from(&client.read_auth_method(&update.name, &query).await?.value);
-                print_auth_method(service, &client.update_auth_method(&update.changes.apply(current)?).await?);
+                let change = async |current: AuthMethod| update.changes.apply(NewAuthMethod::from(&current));
+                records::update(service, update.name.as_str(), change).await
             }
-            Self::Delete(target) => {
-                print_deleted(client.delete_auth_method(&target.name).await?, "auth method", &target.name)?;
-            }
-            Self::List => {
-                let read = client.list_auth_methods(&query).await?;
-                service.show(&read.value, || {
-                    let rows = read.value.iter().map(|method| {
-                        let AuthMethod { name, kind, namespace, max_token_ttl, description, .. } = method.clone();
-                        let ttl = max_token_ttl.unwrap_or_default();
-                        [name, kind, namespace.unwrap_or_default(), ttl, description]
-                    });
-                    output::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
-                });
-                output::note_omitted(&read);
-            }
+            Self::Delete(target) => records::delete::<AuthMethod>(service, &target.name, &target.name).await,
+            Self::List => records::list::<AuthMethod>(service, &()).await,
         }
-        Ok(())
     }
 }
 
-fn print_auth_method(service: &AclConnection, method: &AuthMethod) {
-    service.show(method, || {
+impl CommandRecord for AuthMethod {
+    fn print(&self) {
         Fields::default()
-            .add("Name", &method.name)
-            .add("Type", &method.kind)
-            .optional("Namespace", method.namespace.as_ref())
-            .optional("Display name", Some(&method.display_name).filter(|name| !name.is_empty()))
-            .add("Description", &method.description)
-            .optional("Max token TTL", method.max_token_ttl.as_ref())
-            .optional("Token locality", Some(&method.token_locality).filter(|locality| !locality.is_empty()))
+            .add("Name", &self.name)
+            .add("Type", &self.kind)
+            .optional("Namespace", self.namespace.as_ref())
+            .optional("Display name", Some(&self.display_name).filter(|name| !name.is_empty()))
+            .add("Description", &self.description)
+            .optional("Max token TTL", self.max_token_ttl.as_ref())
+            .optional("Token locality", Some(&self.token_locality).filter(|locality| !locality.is_empty()))
             .add("Config", "")
             .print();
-        output::print_indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());
-    });
+        output::print_indented(&serde_json::to_string_pretty(&self.config).unwrap_or_default());
+    }
+
+    fn print_table(list: &[Self]) {
+        let rows = list.iter().map(|method| {
+            let Self { name, kind, namespace, max_token_ttl, description, .. } = method.clone();
+            [name, kind, namespace.unwrap_or_default(), max_token_ttl.unwrap_or_default(), description]
+        });
+        output::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
+    }
 }

@@ -1,12 +1,14 @@
 //! `keyward acl binding-rule`.
 
 use clap::{Args, Subcommand};
-use keyward_acl::client::{BindingRule, NewBindingRule, QueryOptions};
+use keyward_acl::client::{BindingRule, NewBindingRule};
+use keyward_acl::model::id::Id;
 
 use super::connection::AclConnection;
-use super::failure::{CommandFailure, print_deleted};
+use super::failure::CommandFailure;
 use super::output::{self, Fields};
-use super::resolve;
+use super::records::{self, CommandRecord};
+use super::resolve::{self, IdRecord};
 use super::templated_policy_flags::pair;
 
 #[derive(Debug, Subcommand)]
@@ -99,7 +101,7 @@ impl RuleSettings {
         NewBindingRule {
             selector: self.selector.unwrap_or(to.selector),
             description: self.description.unwrap_or(to.description),
-            bind_vars: if vars.is_empty() { to.bind_vars } else { vars },
+            bind_vars: if vars.is_empty() { to.bind_vars } else { Some(vars) },
             ..to
         }
     }
@@ -107,64 +109,69 @@ impl RuleSettings {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let client = &service.client;
-        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let Create { method, bind_type, bind_name, more } = create;
                 let new = NewBindingRule { auth_method: method, bind_type, bind_name, ..NewBindingRule::default() };
-                print_binding_rule(service, &client.create_binding_rule(&more.apply(new)).await?);
+                records::create::<BindingRule>(service, &more.apply(new)).await
             }
             Self::Read(target) => {
-                let id = resolve::binding_rule(service, &target.id).await?;
-                print_binding_rule(service, &client.read_binding_rule(&id, &query).await?.value);
+                let id = resolve::id::<BindingRule>(service, &target.id).await?;
+                records::read::<BindingRule>(service, &id).await
             }
             Self::Update(update) => {
-                let id = resolve::binding_rule(service, &update.id).await?;
-                let mut current = client.read_binding_rule(&id, &query).await?.value.rule;
-                // The server refuses variables with any other type.
-                if update.bind_type.as_ref().is_some_and(|kind| kind != "templated-policy") {
-                    current.bind_vars.clear();
-                }
-                let mut rule = update.more.apply(current);
-                rule.bind_type = update.bind_type.unwrap_or(rule.bind_type);
-                rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
-                print_binding_rule(service, &client.update_binding_rule(&id, &rule).await?);
+                let id = resolve::id::<BindingRule>(service, &update.id).await?;
+                records::update(service, &id, async |BindingRule { rule: mut current, .. }| {
+                    // The server refuses variables with any other type.
+                    if update.bind_type.as_ref().is_some_and(|kind| kind != "templated-policy") {
+                        current.bind_vars = None;
+                    }
+                    let mut rule = update.more.apply(current);
+                    rule.bind_type = update.bind_type.unwrap_or(rule.bind_type);
+                    rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
+                    Ok(rule)
+                })
+                .await
             }
             Self::Delete(target) => {
-                let id = resolve::binding_rule(service, &target.id).await?;
-                print_deleted(client.delete_binding_rule(&id).await?, "binding rule", &id.to_string())?;
+                let id = resolve::id::<BindingRule>(service, &target.id).await?;
+                records::delete::<BindingRule>(service, &id, &id.to_string()).await
             }
-            Self::List(list) => {
-                let read = client.list_binding_rules(list.method.as_deref(), &query).await?;
-                service.show(&read.value, || {
-                    let rows = read.value.iter().map(|BindingRule { id, rule, namespace, .. }| {
-                        let target = format!("{} {}", rule.bind_type, rule.bind_name);
-                        let namespace = namespace.clone().unwrap_or_default();
-                        let NewBindingRule { auth_method, selector, description, .. } = rule.clone();
-                        [id.to_string(), auth_method, namespace, target, selector, description]
-                    });
-                    output::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
-                });
-                output::note_omitted(&read);
-            }
+            Self::List(list) => records::list::<BindingRule>(service, &list.method).await,
         }
-        Ok(())
     }
 }
 
-fn print_binding_rule(service: &AclConnection, record: &BindingRule) {
-    let rule = &record.rule;
-    service.show(record, || {
+impl IdRecord for BindingRule {
+    const KEYS: &'static str = "id";
+
+    fn id(&self) -> Option<Id> {
+        Some(self.id)
+    }
+}
+
+impl CommandRecord for BindingRule {
+    fn print(&self) {
+        let rule = &self.rule;
         Fields::default()
-            .add("ID", record.id)
+            .add("ID", self.id)
             .add("Auth method", &rule.auth_method)
-            .optional("Namespace", record.namespace.as_ref())
+            .optional("Namespace", self.namespace.as_ref())
             .add("Description", &rule.description)
             .add("Selector", &rule.selector)
             .add("Bind type", &rule.bind_type)
             .add("Bind name", &rule.bind_name)
-            .list_field("Bind vars", rule.bind_vars.iter().map(|(name, value)| format!("{name}={value}")))
+            .list_field("Bind vars", rule.bind_vars.iter().flatten().map(|(name, value)| format!("{name}={value}")))
             .print();
-    });
+    }
+
+    fn print_table(list: &[Self]) {
+        let rows = list.iter().map(|Self { id, rule, namespace, .. }| {
+            let target = format!("{} {}", rule.bind_type, rule.bind_name);
+            let namespace = namespace.clone().unwrap_or_default();
+            let NewBindingRule { auth_method, selector, description, .. } = rule.clone();
+            [id.to_string(), auth_method, namespace, target, selector, description]
+        });
+        output::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
+    }
 }

@@ -6,7 +6,7 @@ use keyward_http::client::TransportError;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 
-use crate::cli::{Exit, print_line};
+use crate::cli::Exit;
 
 /// Failure of a command.
 #[derive(Debug)]
@@ -58,13 +58,4 @@ impl From<anyhow::Error> for CommandFailure {
     fn from(error: anyhow::Error) -> Self {
         Self { code: error_codes::find(&error), ..Self::new(Exit::Failed, format!("{error:#}")) }
     }
-}
-
-/// Prints that something was deleted.
-pub(super) fn print_deleted(existed: bool, kind: &str, id: &str) -> Result<(), CommandFailure> {
-    if !existed {
-        return Err(CommandFailure::new(Exit::Missing, format!("no {kind} {id}: nothing was deleted")));
-    }
-    print_line(&format!("{kind} {id} is deleted"));
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Flags for the links of tokens and roles, and their use by updates.
 
 use clap::Args;
-use keyward_acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
+use keyward_acl::client::{AclLink, AclLinks, NodeIdentity, Policy, Role, ServiceIdentity};
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
@@ -19,10 +19,10 @@ pub(super) struct LinkFlags {
     policy_names: Vec<String>,
     /// Add the rights of a service over its own name, in all datacenters or in these; repeatable
     #[arg(long = "service-identity", value_name = "NAME[:DC,...]", value_parser = service)]
-    services: Vec<AclServiceIdentity>,
+    services: Vec<ServiceIdentity>,
     /// Add the rights of a node over its own name; repeatable
     #[arg(long = "node-identity", value_name = "NAME:DC", value_parser = node)]
-    nodes: Vec<AclNodeIdentity>,
+    nodes: Vec<NodeIdentity>,
     #[command(flatten)]
     templated: TemplatedPolicies,
 }
@@ -61,7 +61,7 @@ pub(super) struct MergeFlags {
 impl LinkFlags {
     pub(super) async fn resolve(self, service: &AclConnection) -> Result<AclLinks, CommandFailure> {
         Ok(AclLinks {
-            policies: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
+            policies: resolve::links::<Policy>(service, &self.policy_ids, &self.policy_names).await?,
             templated_policies: self.templated.0,
             service_identities: self.services,
             node_identities: self.nodes,
@@ -71,7 +71,7 @@ impl LinkFlags {
 
 impl RoleFlags {
     pub(super) async fn resolve(&self, service: &AclConnection) -> Result<Vec<AclLink>, CommandFailure> {
-        resolve::role_links(service, &self.role_ids, &self.role_names).await
+        resolve::links::<Role>(service, &self.role_ids, &self.role_names).await
     }
 }
 
@@ -117,19 +117,19 @@ pub(super) fn merge_links<T: PartialEq>(there: Vec<T>, new_links: Vec<T>, merge:
     all
 }
 
-fn service(text: &str) -> Result<AclServiceIdentity, String> {
+fn service(text: &str) -> Result<ServiceIdentity, String> {
     let (name, datacenters) = text.split_once(':').unwrap_or((text, ""));
     let datacenters: Vec<_> = datacenters.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if name.is_empty() || (text.contains(':') && datacenters.is_empty()) {
         return Err("write NAME, or NAME:DC,DC".to_owned());
     }
-    Ok(AclServiceIdentity { service_name: name.to_owned(), datacenters })
+    Ok(ServiceIdentity { service_name: name.to_owned(), datacenters })
 }
 
-fn node(text: &str) -> Result<AclNodeIdentity, String> {
+fn node(text: &str) -> Result<NodeIdentity, String> {
     match text.split_once(':') {
         Some((name, datacenter)) if !name.is_empty() && !datacenter.is_empty() => {
-            Ok(AclNodeIdentity { node_name: name.to_owned(), datacenter: datacenter.to_owned() })
+            Ok(NodeIdentity { node_name: name.to_owned(), datacenter: datacenter.to_owned() })
         }
         _ => Err("write NAME:DC".to_owned()),
     }
@@ -156,12 +156,12 @@ mod tests {
     fn identities_are_written_with_their_datacenters() {
         let of = |name: &str, datacenters: &[&str]| {
             let datacenters = datacenters.iter().map(ToString::to_string).collect();
-            Ok(AclServiceIdentity { service_name: name.to_owned(), datacenters })
+            Ok(ServiceIdentity { service_name: name.to_owned(), datacenters })
         };
         assert_eq!(service("web"), of("web", &[]));
         assert_eq!(service("web:dc1,dc2"), of("web", &["dc1", "dc2"]));
         assert!(["", ":dc1", "web:", "web:,"].iter().all(|text| service(text).is_err()));
-        let expected = AclNodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
+        let expected = NodeIdentity { node_name: "n1".to_owned(), datacenter: "dc1".to_owned() };
         assert_eq!(node("n1:dc1"), Ok(expected));
         assert!(["", "n1", "n1:", ":dc1"].iter().all(|text| node(text).is_err()));
     }

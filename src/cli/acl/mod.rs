@@ -11,6 +11,7 @@ mod secret_output;
 
 // 2: shared by commands
 mod token_output;
+mod records;
 mod resolve;
 mod templated_policy_flags;
 mod links;

@@ -1,12 +1,13 @@
 //! `keyward acl namespace`.
 
 use clap::{Args, Subcommand};
-use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
+use keyward_acl::client::{Namespace, NamespaceDefaults, NewNamespace, Policy, Role};
 
 use super::connection::AclConnection;
-use super::failure::{CommandFailure, print_deleted};
+use super::failure::CommandFailure;
 use super::links::merge_links;
 use super::output::{self, Fields};
+use super::records::{self, CommandRecord};
 use super::resolve;
 use super::templated_policy_flags::assignment;
 use crate::cli::print_note;
@@ -98,79 +99,70 @@ pub(super) struct Update {
 impl NamespaceSettings {
     async fn defaults(&self, service: &AclConnection) -> Result<NamespaceDefaults, CommandFailure> {
         Ok(NamespaceDefaults {
-            policy_defaults: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
-            role_defaults: resolve::role_links(service, &self.role_ids, &self.role_names).await?,
+            policy_defaults: resolve::links::<Policy>(service, &self.policy_ids, &self.policy_names).await?,
+            role_defaults: resolve::links::<Role>(service, &self.role_ids, &self.role_names).await?,
         })
     }
 }
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let client = &service.client;
-        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
-                let acls = create.contents.defaults(service).await?;
+                let acls = Some(create.contents.defaults(service).await?).filter(|acls| !acls.is_empty());
                 let Create { name, description, contents } = create;
                 let new = NewNamespace { name, description, acls, meta: contents.meta.into_iter().collect() };
-                print_namespace(service, &client.create_namespace(&new).await?);
+                records::create::<Namespace>(service, &new).await
             }
-            Self::Read(target) => print_namespace(service, &client.read_namespace(&target.name, &query).await?.value),
+            Self::Read(target) => records::read::<Namespace>(service, &target.name).await,
             Self::Update(update) => {
-                let mut new = NewNamespace::from(&client.read_namespace(&update.name, &query).await?.value);
-                let new_defaults = update.contents.defaults(service).await?;
-                new.description = update.description.unwrap_or(new.description);
-                let NamespaceDefaults { policy_defaults, role_defaults } = new.acls;
-                new.acls = NamespaceDefaults {
-                    policy_defaults: merge_links(
-                        policy_defaults,
-                        new_defaults.policy_defaults,
-                        update.merge,
-                        update.no_default_policies,
-                    ),
-                    role_defaults: merge_links(
-                        role_defaults,
-                        new_defaults.role_defaults,
-                        update.merge,
-                        update.no_default_roles,
-                    ),
-                };
-                if update.no_meta || (!update.merge && !update.contents.meta.is_empty()) {
-                    new.meta.clear();
-                }
-                new.meta.extend(update.contents.meta);
-                print_namespace(service, &client.update_namespace(&new).await?);
+                let name = update.name.clone();
+                records::update(service, name.as_str(), async |current| update.apply(service, current).await).await
             }
             Self::Delete(target) => {
-                let marked = client.delete_namespace(&target.name).await?;
-                print_deleted(marked, "namespace", &target.name)?;
+                records::delete::<Namespace>(service, &target.name, &target.name).await?;
                 print_note("its records are deleted in the background; until then it can be read, with its DeletedAt");
+                Ok(())
             }
-            Self::List => {
-                let read = client.list_namespaces(&query).await?;
-                service.show(&read.value, || {
-                    let rows = read.value.iter().map(|namespace| {
-                        let deleted = namespace.deleted_at.map(|at| at.to_string()).unwrap_or_default();
-                        [namespace.name.clone(), deleted, namespace.description.clone()]
-                    });
-                    output::table(["Name", "Deleted", "Description"], rows);
-                });
-                output::note_omitted(&read);
-            }
+            Self::List => records::list::<Namespace>(service, &()).await,
         }
-        Ok(())
     }
 }
 
-fn print_namespace(service: &AclConnection, namespace: &Namespace) {
-    service.show(namespace, || {
+impl Update {
+    async fn apply(self, service: &AclConnection, mut current: Namespace) -> Result<NewNamespace, CommandFailure> {
+        let NamespaceDefaults { policy_defaults, role_defaults } = self.contents.defaults(service).await?;
+        let old = current.acls;
+        current.acls = NamespaceDefaults {
+            policy_defaults: merge_links(old.policy_defaults, policy_defaults, self.merge, self.no_default_policies),
+            role_defaults: merge_links(old.role_defaults, role_defaults, self.merge, self.no_default_roles),
+        };
+        current.description = self.description.unwrap_or(current.description);
+        if self.no_meta || (!self.merge && !self.contents.meta.is_empty()) {
+            current.meta.clear();
+        }
+        current.meta.extend(self.contents.meta);
+        Ok(NewNamespace::from(&current))
+    }
+}
+
+impl CommandRecord for Namespace {
+    fn print(&self) {
         Fields::default()
-            .add("Name", &namespace.name)
-            .add("Description", &namespace.description)
-            .optional("Deleted", namespace.deleted_at)
-            .list_field("Default policies", namespace.acls.policy_defaults.iter().map(output::link))
-            .list_field("Default roles", namespace.acls.role_defaults.iter().map(output::link))
-            .list_field("Meta", namespace.meta.iter().map(|(name, value)| format!("{name}={value}")))
+            .add("Name", &self.name)
+            .add("Description", &self.description)
+            .optional("Deleted", self.deleted_at)
+            .list_field("Default policies", self.acls.policy_defaults.iter().map(output::link))
+            .list_field("Default roles", self.acls.role_defaults.iter().map(output::link))
+            .list_field("Meta", self.meta.iter().map(|(name, value)| format!("{name}={value}")))
             .print();
-    });
+    }
+
+    fn print_table(list: &[Self]) {
+        let rows = list.iter().map(|namespace| {
+            let deleted = namespace.deleted_at.map(|at| at.to_string()).unwrap_or_default();
+            [namespace.name.clone(), deleted, namespace.description.clone()]
+        });
+        output::table(["Name", "Deleted", "Description"], rows);
+    }
 }

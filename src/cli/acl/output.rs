@@ -58,13 +58,13 @@ pub(super) fn link(link: &AclLink) -> String {
     match (&link.name, &link.id) {
         (Some(name), Some(id)) => format!("{name} ({id})"),
         (Some(name), None) => name.clone(),
-        (None, Some(id)) => id.to_string(),
+        (None, Some(id)) => id.clone(),
         (None, None) => String::new(),
     }
 }
 
-fn format_templated_policy(policy: &keyward_acl::client::AclTemplatedPolicy) -> String {
-    let variables = policy.template_variables.iter().map(|(name, value)| match value.as_str() {
+fn format_templated_policy(policy: &keyward_acl::client::TemplatedPolicy) -> String {
+    let variables = policy.template_variables.iter().flatten().map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}={text}"),
         None => format!("{name}={value}"),
     });
@@ -72,11 +72,11 @@ fn format_templated_policy(policy: &keyward_acl::client::AclTemplatedPolicy) -> 
     words.join(" ")
 }
 
-fn service(service: &keyward_acl::client::AclServiceIdentity) -> String {
+fn service(service: &keyward_acl::client::ServiceIdentity) -> String {
     format_with_datacenters(&service.service_name, &service.datacenters)
 }
 
-fn node(node: &keyward_acl::client::AclNodeIdentity) -> String {
+fn node(node: &keyward_acl::client::NodeIdentity) -> String {
     format!("{} in {}", node.node_name, node.datacenter)
 }
 
@@ -88,7 +88,7 @@ fn format_with_datacenters(name: &str, datacenters: &[String]) -> String {
 pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     // The server sends an empty name for a record that it cannot read.
     let own_name = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
-    let name = |link: &AclLink| own_name(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
+    let name = |link: &AclLink| own_name(link).or_else(|| link.id.clone()).unwrap_or_default();
     let policies = links.policies.iter().map(|link| format!("policy {}", name(link)));
     let roles = roles.iter().map(|link| format!("role {}", name(link)));
     let templates = links.templated_policies.iter().map(format_templated_policy);

@@ -1,12 +1,14 @@
 //! `keyward acl policy`.
 
 use clap::{Args, Subcommand};
-use keyward_acl::client::{NewPolicy, Policy, QueryOptions};
+use keyward_acl::client::{NewPolicy, Policy};
+use keyward_acl::model::id::Id;
 
 use super::connection::AclConnection;
-use super::failure::{CommandFailure, print_deleted};
+use super::failure::CommandFailure;
 use super::output::{self, Fields};
-use super::resolve;
+use super::records::{self, CommandRecord};
+use super::resolve::{self, IdRecord};
 use super::secret_input::SecretInput;
 
 #[derive(Debug, Subcommand)]
@@ -75,65 +77,67 @@ pub(super) struct Update {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let client = &service.client;
-        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let rules = create.rules.as_ref().map(SecretInput::text).transpose()?.unwrap_or_default();
                 let Create { name, description, datacenters, .. } = create;
-                print_policy(
-                    service,
-                    &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?,
-                );
+                records::create::<Policy>(service, &NewPolicy { name, description, rules, datacenters }).await
             }
             Self::Read(target) => {
-                let id = resolve::policy(service, &target.policy).await?;
-                print_policy(service, &client.read_policy(&id, &query).await?.value);
+                let id = resolve::id::<Policy>(service, &target.policy).await?;
+                records::read::<Policy>(service, &id).await
             }
             Self::Update(update) => {
                 let rules = update.rules.as_ref().map(SecretInput::text).transpose()?;
-                let id = resolve::policy(service, &update.policy).await?;
-                let mut new = NewPolicy::from(&client.read_policy(&id, &query).await?.value);
-                new.name = update.name.unwrap_or(new.name);
-                new.description = update.description.unwrap_or(new.description);
-                new.rules = rules.unwrap_or(new.rules);
-                if update.all_datacenters || !update.datacenters.is_empty() {
-                    new.datacenters = update.datacenters;
-                }
-                print_policy(service, &client.update_policy(&id, &new).await?);
+                let id = resolve::id::<Policy>(service, &update.policy).await?;
+                records::update(service, &id, async |current: Policy| {
+                    let mut new = NewPolicy::from(&current);
+                    new.name = update.name.unwrap_or(new.name);
+                    new.description = update.description.unwrap_or(new.description);
+                    new.rules = rules.unwrap_or(new.rules);
+                    if update.all_datacenters || !update.datacenters.is_empty() {
+                        new.datacenters = update.datacenters;
+                    }
+                    Ok(new)
+                })
+                .await
             }
             Self::Delete(target) => {
-                let id = resolve::policy(service, &target.policy).await?;
-                print_deleted(client.delete_policy(&id).await?, "policy", &target.policy)?;
+                let id = resolve::id::<Policy>(service, &target.policy).await?;
+                records::delete::<Policy>(service, &id, &target.policy).await
             }
-            Self::List => {
-                let read = client.list_policies(&query).await?;
-                service.show(&read.value, || {
-                    let rows = read.value.iter().map(|policy| {
-                        let namespace = policy.namespace.clone().unwrap_or_default();
-                        let datacenters = policy.datacenters.join(", ");
-                        [policy.id.clone(), policy.name.clone(), namespace, datacenters, policy.description.clone()]
-                    });
-                    output::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
-                });
-                output::note_omitted(&read);
-            }
+            Self::List => records::list::<Policy>(service, &()).await,
         }
-        Ok(())
     }
 }
 
-/// Prints a policy with its rules.
-pub(super) fn print_policy(service: &AclConnection, policy: &Policy) {
-    service.show(policy, || {
+impl IdRecord for Policy {
+    const KEYS: &'static str = "name or id";
+    const HAS_NAMES: bool = true;
+
+    fn id(&self) -> Option<Id> {
+        resolve::parse_id(&self.id)
+    }
+}
+
+impl CommandRecord for Policy {
+    fn print(&self) {
         Fields::default()
-            .add("ID", &policy.id)
-            .add("Name", &policy.name)
-            .optional("Namespace", policy.namespace.as_ref())
-            .add("Description", &policy.description)
-            .list_field("Datacenters", policy.datacenters.clone())
+            .add("ID", &self.id)
+            .add("Name", &self.name)
+            .optional("Namespace", self.namespace.as_ref())
+            .add("Description", &self.description)
+            .list_field("Datacenters", self.datacenters.clone())
             .add("Rules", "")
             .print();
-        output::print_indented(&policy.rules);
-    });
+        output::print_indented(&self.rules);
+    }
+
+    fn print_table(list: &[Self]) {
+        let rows = list.iter().map(|policy| {
+            let Self { id, name, namespace, datacenters, description, .. } = policy.clone();
+            [id, name, namespace.unwrap_or_default(), datacenters.join(", "), description]
+        });
+        output::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
+    }
 }

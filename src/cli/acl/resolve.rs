@@ -1,75 +1,60 @@
 //! Resolves an argument (an id, a prefix of one, or a name) to an id.
 
-use keyward_acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter};
+use keyward_acl::client::{AclClientError, AclLink, AclRecord, QueryOptions};
 use keyward_acl::model::id::Id;
 
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use crate::cli::Exit;
 
-/// Resolves an accessor, or a prefix of one, to a token.
-pub(super) async fn token(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
-    if let Some(id) = parse_id(text) {
-        return Ok(id);
-    }
-    let start = id_prefix(text).ok_or_else(|| none("token", text, "accessor"))?;
-    let all = service.client.list_tokens(&TokenListFilter::default(), &QueryOptions::default()).await?.value;
-    single_id("token", "tokens", &start, all.iter().map(|token| token.accessor_id))
+/// Kind of record that an argument names by its id or a prefix of it, and if it has names, by its name.
+pub(super) trait IdRecord: AclRecord<Id = Id> {
+    /// Keys of a record in errors.
+    const KEYS: &'static str;
+    /// True if records have names.
+    const HAS_NAMES: bool = false;
+
+    /// Returns the id; `None` for a record that is not stored.
+    fn id(&self) -> Option<Id>;
 }
 
-/// Resolves a name, an id or a prefix of one to a role.
-pub(super) async fn role(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
+/// Resolves an argument to the id of a record.
+pub(super) async fn id<R: IdRecord>(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
     if let Some(id) = parse_id(text) {
         return Ok(id);
     }
-    match service.client.read_role_by_name(text, &QueryOptions::default()).await {
-        Ok(role) => return Ok(role.value.id),
-        Err(AclClientError::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let start = id_prefix(text).ok_or_else(|| none("role", text, "name or id"))?;
-    let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
-    single_id("role", "roles", &start, all.iter().map(|role| role.id))
-}
-
-/// Resolves a name, an id or a prefix of one to a policy.
-pub(super) async fn policy(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
-    if let Some(id) = parse_id(text) {
-        return Ok(id);
-    }
-    match service.client.read_policy_by_name(text, &QueryOptions::default()).await {
-        Ok(policy) => {
-            return parse_id(&policy.value.id).ok_or_else(|| none("policy", text, "id"));
+    if R::HAS_NAMES {
+        match service.client.read_by_name::<R>(text, &QueryOptions::default()).await {
+            Ok(record) => return record.value.id().ok_or_else(|| none(R::KIND, text, "id")),
+            Err(AclClientError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
-        Err(AclClientError::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
     }
-    let start = id_prefix(text).ok_or_else(|| none("policy", text, "name or id"))?;
-    policy_by_id_prefix(service, &start).await
+    by_prefix::<R>(service, text, R::KEYS).await
 }
 
-/// Resolves an id, or a prefix of one, to a binding rule.
-pub(super) async fn binding_rule(service: &AclConnection, text: &str) -> Result<Id, CommandFailure> {
-    if let Some(id) = parse_id(text) {
-        return Ok(id);
+/// Resolves an optional argument, as [`id`] does.
+pub(super) async fn optional_id<R: IdRecord>(
+    service: &AclConnection,
+    text: Option<&str>,
+) -> Result<Option<Id>, CommandFailure> {
+    match text {
+        Some(text) => id::<R>(service, text).await.map(Some),
+        None => Ok(None),
     }
-    let start = id_prefix(text).ok_or_else(|| none("binding rule", text, "id"))?;
-    let all = service.client.list_binding_rules(None, &QueryOptions::default()).await?.value;
-    single_id("binding rule", "binding rules", &start, all.iter().map(|rule| rule.id))
 }
 
-/// Makes links to policies from ids, prefixes of ids, and names; the server looks up names.
-pub(super) async fn policy_links(
+/// Makes links to records from ids, prefixes of ids, and names; the server looks up names.
+pub(super) async fn links<R: IdRecord>(
     service: &AclConnection,
     ids: &[String],
     names: &[String],
 ) -> Result<Vec<AclLink>, CommandFailure> {
     let mut links = Vec::new();
     for text in ids {
-        let id = match (parse_id(text), id_prefix(text)) {
-            (Some(id), _) => id,
-            (None, Some(start)) => policy_by_id_prefix(service, &start).await?,
-            (None, None) => return Err(none("policy", text, "id")),
+        let id = match parse_id(text) {
+            Some(id) => id,
+            None => by_prefix::<R>(service, text, "id").await?,
         };
         links.push(AclLink::by_id(id));
     }
@@ -77,34 +62,14 @@ pub(super) async fn policy_links(
     Ok(links)
 }
 
-/// Links to roles, as [`policy_links`].
-pub(super) async fn role_links(
-    service: &AclConnection,
-    ids: &[String],
-    names: &[String],
-) -> Result<Vec<AclLink>, CommandFailure> {
-    let mut links = Vec::new();
-    for text in ids {
-        let id = match (parse_id(text), id_prefix(text)) {
-            (Some(id), _) => id,
-            (None, Some(start)) => {
-                let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
-                single_id("role", "roles", &start, all.iter().map(|role| role.id))?
-            }
-            (None, None) => return Err(none("role", text, "id")),
-        };
-        links.push(AclLink::by_id(id));
-    }
-    links.extend(names.iter().map(AclLink::by_name));
-    Ok(links)
+/// Finds the record whose id begins with a text; `keys` are those of an error.
+async fn by_prefix<R: IdRecord>(service: &AclConnection, text: &str, keys: &str) -> Result<Id, CommandFailure> {
+    let start = id_prefix(text).ok_or_else(|| none(R::KIND, text, keys))?;
+    let all = service.client.list::<R>(&R::Filter::default(), &QueryOptions::default()).await?.value;
+    single_id(R::KIND, R::PLURAL, &start, all.iter().filter_map(R::id))
 }
 
-async fn policy_by_id_prefix(service: &AclConnection, start: &str) -> Result<Id, CommandFailure> {
-    let all = service.client.list_policies(&QueryOptions::default()).await?.value;
-    single_id("policy", "policies", start, all.iter().filter_map(|policy| parse_id(&policy.id)))
-}
-
-fn parse_id(text: &str) -> Option<Id> {
+pub(super) fn parse_id(text: &str) -> Option<Id> {
     text.parse().ok()
 }
 

@@ -1,13 +1,15 @@
 //! `keyward acl role`.
 
 use clap::{Args, Subcommand};
-use keyward_acl::client::{NewRole, QueryOptions, Role};
+use keyward_acl::client::{NewRole, Policy, Role};
+use keyward_acl::model::id::Id;
 
 use super::connection::AclConnection;
-use super::failure::{CommandFailure, print_deleted};
+use super::failure::CommandFailure;
 use super::links::{LinkFlags, MergeFlags};
 use super::output::{self, Fields};
-use super::resolve;
+use super::records::{self, CommandRecord};
+use super::resolve::{self, IdRecord};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -74,62 +76,66 @@ pub(super) struct List {
 
 impl Command {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let client = &service.client;
-        let query = QueryOptions::default();
         match self {
             Self::Create(create) => {
                 let links = create.links.resolve(service).await?;
                 let new = NewRole { name: create.name, description: create.description, links };
-                print_role(service, &client.create_role(&new).await?);
+                records::create::<Role>(service, &new).await
             }
             Self::Read(target) => {
-                let id = resolve::role(service, &target.role).await?;
-                print_role(service, &client.read_role(&id, &query).await?.value);
+                let id = resolve::id::<Role>(service, &target.role).await?;
+                records::read::<Role>(service, &id).await
             }
             Self::Update(update) => {
-                let id = resolve::role(service, &update.role).await?;
-                let current = client.read_role(&id, &query).await?.value;
-                let new_links = update.links.resolve(service).await?;
-                let new = NewRole {
-                    name: update.name.unwrap_or(current.name),
-                    description: update.description.unwrap_or(current.description),
-                    links: update.merging.apply(current.links, new_links),
-                };
-                print_role(service, &client.update_role(&id, &new).await?);
+                let id = resolve::id::<Role>(service, &update.role).await?;
+                records::update(service, &id, async |current: Role| {
+                    let new_links = update.links.resolve(service).await?;
+                    Ok(NewRole {
+                        name: update.name.unwrap_or(current.name),
+                        description: update.description.unwrap_or(current.description),
+                        links: update.merging.apply(current.links, new_links),
+                    })
+                })
+                .await
             }
             Self::Delete(target) => {
-                let id = resolve::role(service, &target.role).await?;
-                print_deleted(client.delete_role(&id).await?, "role", &target.role)?;
+                let id = resolve::id::<Role>(service, &target.role).await?;
+                records::delete::<Role>(service, &id, &target.role).await
             }
             Self::List(list) => {
-                let policy = match &list.policy {
-                    Some(policy) => Some(resolve::policy(service, policy).await?),
-                    None => None,
-                };
-                let read = client.list_roles(policy.as_ref(), &query).await?;
-                service.show(&read.value, || {
-                    let rows = read.value.iter().map(|role| {
-                        let namespace = role.namespace.clone().unwrap_or_default();
-                        let links = output::links_in_a_cell(&[], &role.links);
-                        [role.id.to_string(), role.name.clone(), namespace, links, role.description.clone()]
-                    });
-                    output::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
-                });
-                output::note_omitted(&read);
+                let policy = resolve::optional_id::<Policy>(service, list.policy.as_deref()).await?;
+                records::list::<Role>(service, &policy).await
             }
         }
-        Ok(())
     }
 }
 
-fn print_role(service: &AclConnection, role: &Role) {
-    service.show(role, || {
+impl IdRecord for Role {
+    const KEYS: &'static str = "name or id";
+    const HAS_NAMES: bool = true;
+
+    fn id(&self) -> Option<Id> {
+        Some(self.id)
+    }
+}
+
+impl CommandRecord for Role {
+    fn print(&self) {
         Fields::default()
-            .add("ID", role.id)
-            .add("Name", &role.name)
-            .optional("Namespace", role.namespace.as_ref())
-            .add("Description", &role.description)
-            .links(&role.links)
+            .add("ID", self.id)
+            .add("Name", &self.name)
+            .optional("Namespace", self.namespace.as_ref())
+            .add("Description", &self.description)
+            .links(&self.links)
             .print();
-    });
+    }
+
+    fn print_table(list: &[Self]) {
+        let rows = list.iter().map(|role| {
+            let namespace = role.namespace.clone().unwrap_or_default();
+            let links = output::links_in_a_cell(&[], &role.links);
+            [role.id.to_string(), role.name.clone(), namespace, links, role.description.clone()]
+        });
+        output::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
+    }
 }

@@ -95,7 +95,9 @@ impl Rotate {
     async fn read_old(&self, service: &AclConnection) -> Result<Token, CommandFailure> {
         let client = &service.client;
         let read = match &self.accessor {
-            Some(text) => client.read_token(&resolve::token(service, text).await?, &QueryOptions::default()).await?,
+            Some(text) => {
+                client.read::<Token>(&resolve::id::<Token>(service, text).await?, &QueryOptions::default()).await?
+            }
             None => client.read_self(&QueryOptions::default()).await?,
         };
         let old = read.value;
@@ -130,7 +132,7 @@ impl Rotate {
             expiration_ttl: Some(ttl),
             ..NewToken::default()
         };
-        client.create_token(&new).await
+        client.create(&new).await
     }
 }
 
@@ -189,7 +191,7 @@ impl RotationTokens<'_> {
     async fn delete_old(&self, is_own: bool) -> Result<(), CommandFailure> {
         let client = if is_own { &self.service.client.with_token(secret_of(&self.new)?) } else { &self.service.client };
         let (old, new) = self.ids();
-        match client.delete_token(&old).await {
+        match client.delete::<Token>(&old).await {
             Ok(true) => {
                 print_note(&format!("the old token {old} is deleted"));
                 Ok(())

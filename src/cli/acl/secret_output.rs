@@ -149,5 +149,5 @@ fn already_exists(path: &Path) -> CommandFailure {
 
 /// Deletes a token that this client created.
 pub(super) async fn delete(service: &AclConnection, token: &Token) -> Result<bool, AclClientError> {
-    service.client.delete_token(&token.accessor_id).await
+    service.client.delete::<Token>(&token.accessor_id).await
 }

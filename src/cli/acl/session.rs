@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use keyward_acl::client::{self, AclClientError, NamespaceDefaults, QueryOptions};
+use keyward_acl::client::{self, AclClientError, Namespace, NamespaceDefaults, QueryOptions};
 use keyward_acl::model::id::Id;
 use keyward_http::client::TransportError;
 use keyward_machine::atomic_file;
@@ -192,7 +192,7 @@ async fn namespace_defaults(
     token: &client::Token,
 ) -> Result<Option<NamespaceDefaults>, CommandFailure> {
     let namespace = token.namespace.as_deref().unwrap_or("default");
-    match service.client.read_namespace(namespace, &QueryOptions::default()).await {
+    match service.client.read::<Namespace>(namespace, &QueryOptions::default()).await {
         Ok(read) => Ok(Some(read.value.acls)),
         Err(AclClientError::PermissionDenied(_)) => Ok(None),
         // A server without namespaces has no defaults of theirs.

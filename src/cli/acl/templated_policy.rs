@@ -6,7 +6,7 @@ use keyward_acl::client::QueryOptions;
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::output::{self, Fields};
-use super::policy;
+use super::records;
 use super::templated_policy_flags::pair;
 use crate::cli::print_line;
 
@@ -69,7 +69,7 @@ impl Command {
             }
             Self::Preview(preview) => {
                 let vars = preview.vars.into_iter().map(|(name, value)| (name, value.into())).collect();
-                policy::print_policy(service, &client.preview_template(&preview.name, &vars).await?);
+                records::show(service, &client.preview_template(&preview.name, &vars).await?);
             }
         }
         Ok(())

@@ -2,12 +2,12 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use keyward_acl::client::AclTemplatedPolicy;
+use keyward_acl::client::TemplatedPolicy;
 use serde_json::Value;
 
 /// Templated policies, in the order of their flags.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TemplatedPolicies(pub(super) Vec<AclTemplatedPolicy>);
+pub(super) struct TemplatedPolicies(pub(super) Vec<TemplatedPolicy>);
 
 const POLICY: &str = "templated_policy";
 const VAR: &str = "var";
@@ -31,7 +31,7 @@ impl FromArgMatches for TemplatedPolicies {
         let policies = matches.get_many::<String>(POLICY).unwrap_or_default();
         let places: Vec<_> = matches.indices_of(POLICY).unwrap_or_default().collect();
         let mut list: Vec<_> = policies
-            .map(|name| AclTemplatedPolicy { template_name: name.clone(), ..AclTemplatedPolicy::default() })
+            .map(|name| TemplatedPolicy { template_name: name.clone(), ..TemplatedPolicy::default() })
             .collect();
         let variables = matches.get_many::<(String, String)>(VAR).unwrap_or_default();
         for ((name, value), var_index) in variables.zip(matches.indices_of(VAR).unwrap_or_default()) {
@@ -39,7 +39,7 @@ impl FromArgMatches for TemplatedPolicies {
             let policy = policy_index.and_then(|index| list.get_mut(index)).ok_or_else(|| {
                 Error::raw(ErrorKind::ValueValidation, "--var stands before the --templated-policy that it is for\n")
             })?;
-            policy.template_variables.insert(name.clone(), Value::String(value.clone()));
+            policy.template_variables.get_or_insert_default().insert(name.clone(), Value::String(value.clone()));
         }
         Ok(Self(list))
     }

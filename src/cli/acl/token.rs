@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keyward_acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
+use keyward_acl::client::{NewToken, Policy, QueryOptions, Role, Token, TokenListFilter, TokenUpdate};
 use keyward_acl::model::id::Id;
 use keyward_acl::model::timestamp::Timestamp;
 
 use super::connection::AclConnection;
-use super::failure::{CommandFailure, print_deleted};
+use super::failure::CommandFailure;
 use super::links::{LinkFlags, MergeFlags, RoleFlags, merge_links};
 use super::output;
+use super::resolve::{self, IdRecord};
 use super::rotate::Rotate;
 use super::secret_input::SecretInput;
 use super::secret_output::{self, NewFileFlags, SecretDisplay};
-use super::{resolve, token_output};
+use super::{records, token_output};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -175,7 +176,7 @@ impl Create {
             expiration_time: self.expires_at,
             expiration_ttl: self.ttl,
         };
-        deliver_created_token(service, &service.client.create_token(&new).await?, &self.output_flags).await
+        deliver_created_token(service, &service.client.create(&new).await?, &self.output_flags).await
     }
 }
 
@@ -189,7 +190,7 @@ impl Read {
         };
         let accessor = match (&own_token, &self.accessor) {
             (Some(read), _) => read.value.accessor_id,
-            (None, text) => resolve::token(service, text.as_deref().unwrap_or_default()).await?,
+            (None, text) => resolve::id::<Token>(service, text.as_deref().unwrap_or_default()).await?,
         };
         if self.expanded {
             let read = client.read_token_expanded(&accessor, &query).await?;
@@ -198,7 +199,7 @@ impl Read {
         }
         let read = match own_token {
             Some(read) => read,
-            None => client.read_token(&accessor, &query).await?,
+            None => client.read::<Token>(&accessor, &query).await?,
         };
         token_output::token(service, &read.value, &self.secret(&read.value), read.date);
         Ok(())
@@ -215,15 +216,15 @@ impl Read {
 
 impl Update {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let accessor = resolve::token(service, &self.accessor).await?;
-        let current = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
+        let accessor = resolve::id::<Token>(service, &self.accessor).await?;
+        let current = service.client.read::<Token>(&accessor, &QueryOptions::default()).await?.value;
         let roles = self.roles.resolve(service).await?;
         let links = self.links.resolve(service).await?;
         let mut update = TokenUpdate::from(&current);
         update.description = self.description.unwrap_or(update.description);
         update.roles = merge_links(update.roles, roles, self.merging.merge, self.no_roles);
         update.links = self.merging.apply(update.links, links);
-        let token = service.client.update_token(&accessor, &update).await?;
+        let token = service.client.update(&accessor, &update).await?;
         token_output::token(service, &token, &SecretDisplay::NotRequested, None);
         Ok(())
     }
@@ -232,7 +233,7 @@ impl Update {
 impl Clone {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
         self.output_flags.check()?;
-        let accessor = resolve::token(service, &self.accessor).await?;
+        let accessor = resolve::id::<Token>(service, &self.accessor).await?;
         let token = service.client.clone_token(&accessor, self.description.as_deref()).await?;
         deliver_created_token(service, &token, &self.output_flags).await
     }
@@ -240,29 +241,21 @@ impl Clone {
 
 impl Delete {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let accessor = resolve::token(service, &self.accessor).await?;
-        print_deleted(service.client.delete_token(&accessor).await?, "token", &accessor.to_string())
+        let accessor = resolve::id::<Token>(service, &self.accessor).await?;
+        records::delete::<Token>(service, &accessor, &accessor.to_string()).await
     }
 }
 
 impl List {
     async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let policy = match &self.policy {
-            Some(policy) => Some(resolve::policy(service, policy).await?),
-            None => None,
-        };
-        let role = match &self.role {
-            Some(role) => Some(resolve::role(service, role).await?),
-            None => None,
-        };
         let filter = TokenListFilter {
-            policy,
-            role,
+            policy: resolve::optional_id::<Policy>(service, self.policy.as_deref()).await?,
+            role: resolve::optional_id::<Role>(service, self.role.as_deref()).await?,
             service_name: self.service_name,
             auth_method: self.auth_method,
             auth_method_namespace: self.auth_method_namespace,
         };
-        let read = service.client.list_tokens(&filter, &QueryOptions::default()).await?;
+        let read = service.client.list::<Token>(&filter, &QueryOptions::default()).await?;
         let now = token_output::now(read.date);
         service.show(&read.value, || {
             let rows = read.value.iter().map(|token| {
@@ -275,6 +268,14 @@ impl List {
         });
         output::note_omitted(&read);
         Ok(())
+    }
+}
+
+impl IdRecord for Token {
+    const KEYS: &'static str = "accessor";
+
+    fn id(&self) -> Option<Id> {
+        Some(self.accessor_id)
     }
 }
 

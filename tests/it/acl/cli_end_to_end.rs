@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keyward_acl::client::{
     AclClient, AclClientError, AclClientOptions, AclLink, AclLinks, AuthorizationRequest, NewPolicy, NewRole, NewToken,
-    QueryOptions, TokenUpdate,
+    Policy, QueryOptions, Role, Token, TokenUpdate,
 };
 use keyward_acl::model::timestamp::Timestamp;
 use keyward_machine::secret_string::SecretString;
@@ -166,7 +166,7 @@ async fn a_rotated_token_is_refused_and_its_successor_has_the_same_rights() {
     let own = client.read_self(&QueryOptions::default()).await.unwrap().value;
     assert_eq!((own.description.as_str(), own.links.policies.len()), ("ops", 1));
     assert!(matches!(
-        client.read_token(&accessor.parse().unwrap(), &QueryOptions::default()).await,
+        client.read::<Token>(&accessor.parse().unwrap(), &QueryOptions::default()).await,
         Err(AclClientError::NotFound { .. })
     ));
     let old = client.with_token(SecretString::from(secret));
@@ -184,43 +184,43 @@ async fn the_client_distinguishes_the_errors_of_the_real_server() {
     let service = Acl::start().await;
     let root = client(&service, &service.root);
     let policy = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
-    let policy = root.create_policy(&policy).await.unwrap();
-    let role = root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap();
-    let again = root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap_err();
+    let policy = root.create::<Policy>(&policy).await.unwrap();
+    let role = root.create::<Role>(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap();
+    let again = root.create::<Role>(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap_err();
     assert!(matches!(again, AclClientError::Conflict { .. }), "{again:?}");
     let links = AclLinks { policies: vec![AclLink::by_id(policy.id.parse().unwrap())], ..AclLinks::default() };
-    let token = root.create_token(&NewToken { links: links.clone(), ..NewToken::default() }).await.unwrap();
+    let token = root.create::<Token>(&NewToken { links: links.clone(), ..NewToken::default() }).await.unwrap();
     let reader = root.with_token(token.secret_id.clone().unwrap());
-    let denied = reader.create_role(&NewRole { name: "x".into(), ..NewRole::default() }).await.unwrap_err();
+    let denied = reader.create::<Role>(&NewRole { name: "x".into(), ..NewRole::default() }).await.unwrap_err();
     let AclClientError::PermissionDenied(denial) = &denied else { panic!("{denied:?}") };
     assert_eq!(denial.accessor.as_deref(), Some(token.accessor_id.to_string().as_str()));
     assert_eq!(denial.permission.as_deref(), Some("acl:write"));
-    let hidden = reader.read_token(&token.accessor_id, &QueryOptions::default()).await.unwrap().value;
+    let hidden = reader.read::<Token>(&token.accessor_id, &QueryOptions::default()).await.unwrap().value;
     assert!(hidden.secret_id.is_none());
     let unknown = root.with_token(SecretString::from("45a3bd52-07c7-47a4-52fd-0745e0cfe967"));
     assert_eq!(
-        unknown.read_role(&role.id, &QueryOptions::default()).await.unwrap_err(),
+        unknown.read::<Role>(&role.id, &QueryOptions::default()).await.unwrap_err(),
         AclClientError::Unauthenticated
     );
     assert_eq!(unknown.read_self(&QueryOptions::default()).await.unwrap_err(), AclClientError::Unauthenticated);
-    let missing = root.read_role_by_name("nobody", &QueryOptions::default()).await.unwrap_err();
+    let missing = root.read_by_name::<Role>("nobody", &QueryOptions::default()).await.unwrap_err();
     assert!(matches!(missing, AclClientError::NotFound { .. }), "{missing:?}");
     let wrong = NewToken { expiration_ttl: Some(Duration::from_secs(1)), ..NewToken::default() };
-    let wrong = root.create_token(&wrong).await.unwrap_err();
+    let wrong = root.create::<Token>(&wrong).await.unwrap_err();
     assert!(matches!(wrong, AclClientError::Invalid { .. }), "{wrong:?}");
     let large = NewToken { description: "x".repeat(8 * 1024 * 1024), ..NewToken::default() };
-    let large = root.create_token(&large).await.unwrap_err();
+    let large = root.create::<Token>(&large).await.unwrap_err();
     assert!(matches!(large, AclClientError::TooLarge { .. } | AclClientError::Transport(_)), "{large:?}");
     let itself = root.read_self(&QueryOptions::default()).await.unwrap().value;
-    let itself = root.delete_token(&itself.accessor_id).await.unwrap_err();
+    let itself = root.delete::<Token>(&itself.accessor_id).await.unwrap_err();
     assert!(matches!(itself, AclClientError::Invalid { .. }), "{itself:?}");
     let mut update = TokenUpdate::from(&token);
     update.links.policies.push(AclLink::by_name("nobody"));
-    let refused = root.update_token(&token.accessor_id, &update).await.unwrap_err();
+    let refused = root.update::<Token>(&token.accessor_id, &update).await.unwrap_err();
     assert!(matches!(refused, AclClientError::Invalid { .. }), "{refused:?}");
     assert_eq!(token.secret_id.as_ref().map(|secret| secret.expose_secret().len()), Some(36));
-    assert_eq!(root.delete_token(&token.accessor_id).await, Ok(true));
-    assert_eq!(root.delete_token(&token.accessor_id).await, Ok(false));
+    assert_eq!(root.delete::<Token>(&token.accessor_id).await, Ok(true));
+    assert_eq!(root.delete::<Token>(&token.accessor_id).await, Ok(false));
 }
 
 #[tokio::test]
@@ -246,14 +246,14 @@ async fn the_client_reads_the_rights_of_its_token() {
 async fn a_blocking_read_of_the_client_returns_when_something_changes() {
     let service = Acl::start().await;
     let root = client(&service, &service.root);
-    let first = root.list_roles(None, &QueryOptions::default()).await.unwrap();
+    let first = root.list::<Role>(&None, &QueryOptions::default()).await.unwrap();
     assert!(first.known_leader && first.value.is_empty());
     let waiting = QueryOptions { index: first.index, wait: Some(Duration::from_secs(30)), ..QueryOptions::default() };
     let change = async {
         service.until_a_query_waits().await;
-        root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap()
+        root.create::<Role>(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap()
     };
-    let (second, role) = tokio::join!(root.list_roles(None, &waiting), change);
+    let (second, role) = tokio::join!(root.list::<Role>(&None, &waiting), change);
     let second = second.unwrap();
     assert!(second.index > first.index && second.value[0].id == role.id, "{second:?}");
 }

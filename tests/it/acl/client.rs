@@ -5,7 +5,9 @@ mod calls;
 use std::net::SocketAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use keyward_acl::client::{AclClient, AclClientError, AclClientOptions, NewToken, QueryOptions, Token};
+use keyward_acl::client::{
+    AclClient, AclClientError, AclClientOptions, Namespace, NewToken, Policy, QueryOptions, Role, Token,
+};
 use keyward_acl::model::id::Id;
 use keyward_http::client::{ServerAddress, TransportError};
 use keyward_machine::secret_string::SecretString;
@@ -55,7 +57,7 @@ fn token() -> Value {
 #[tokio::test]
 async fn the_token_is_sent_in_a_header_only_and_never_printed() {
     let (server, client) = mock_server(200, token().to_string()).await;
-    let read: Token = client.read_token(&id(), &QueryOptions::default()).await.unwrap().value;
+    let read: Token = client.read::<Token>(&id(), &QueryOptions::default()).await.unwrap().value;
     let request: &Request = &server.received_requests().await.unwrap()[0];
     assert_eq!(request.headers["x-service-token"].to_str().unwrap(), SECRET);
     assert!(!request.url.as_str().contains(SECRET));
@@ -78,11 +80,11 @@ async fn a_base_path_prefixes_each_path_and_names_stay_one_segment() {
     let server = MockServer::start().await;
     Mock::given(any()).respond_with(ResponseTemplate::new(404)).mount(&server).await;
     let client = AclClient::new(&options(&server, "/access/")).unwrap();
-    client.read_role_by_name("a/b?c#d e", &QueryOptions::default()).await.unwrap_err();
+    client.read_by_name::<Role>("a/b?c#d e", &QueryOptions::default()).await.unwrap_err();
     assert_eq!(sent(&server).await.0, "GET /access/v1/acl/role/name/a%2Fb%3Fc%23d%20e");
     let before = server.received_requests().await.unwrap().len();
     for name in ["", ".", ".."] {
-        let refused = client.delete_namespace(name).await.unwrap_err();
+        let refused = client.delete::<Namespace>(name).await.unwrap_err();
         assert!(matches!(refused, AclClientError::Invalid { .. }), "{name}: {refused:?}");
     }
     assert_eq!(server.received_requests().await.unwrap().len(), before, "nothing is sent for what is no name");
@@ -135,13 +137,13 @@ async fn response_headers_become_metadata_of_the_read() {
         .insert_header("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
     Mock::given(any()).respond_with(response).mount(&server).await;
     let client = AclClient::new(&options(&server, "")).unwrap();
-    let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
+    let reading = client.list::<Namespace>(&(), &QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (42, true, true));
     assert!(reading.unreadable);
     assert_eq!(reading.last_contact, Duration::from_millis(15));
     assert_eq!(reading.date, Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
     let (_server, client) = mock_server(200, "[]").await;
-    let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
+    let reading = client.list::<Namespace>(&(), &QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (1, false, false));
     assert!(!reading.unreadable);
 }
@@ -160,10 +162,10 @@ async fn a_server_that_knows_consuls_headers_alone_gets_the_token_and_its_index_
     let refused = ResponseTemplate::new(403).set_body_string(anonymous);
     Mock::given(any()).respond_with(refused).with_priority(2).mount(&server).await;
     let client = AclClient::new(&options(&server, "")).unwrap();
-    let reading = client.list_policies(&QueryOptions::default()).await.unwrap();
+    let reading = client.list::<Policy>(&(), &QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (42, true, true));
     assert_eq!((reading.last_contact, reading.unreadable), (Duration::from_millis(15), false));
-    let error = client.with_token(SecretString::from("other")).list_policies(&QueryOptions::default()).await;
+    let error = client.with_token(SecretString::from("other")).list::<Policy>(&(), &QueryOptions::default()).await;
     assert!(matches!(error, Err(AclClientError::PermissionDenied(_))), "{error:?}");
 }
 
@@ -173,14 +175,14 @@ async fn deleting_an_absent_record_returns_false_in_both_server_dialects() {
         [(200, "false", Ok(false)), (404, "Cannot find token to delete", Ok(false)), (200, "true\n", Ok(true))]
     {
         let (_server, client) = mock_server(status, body).await;
-        assert_eq!(client.delete_token(&id()).await, expected, "{status} {body}");
+        assert_eq!(client.delete::<Token>(&id()).await, expected, "{status} {body}");
     }
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
     let (_server, client) = mock_server(404, no_path).await;
-    let error = client.delete_namespace("team").await.unwrap_err();
+    let error = client.delete::<Namespace>("team").await.unwrap_err();
     assert!(matches!(error, AclClientError::NotSupported { since: Some("1.7.0"), .. }), "{error:?}");
     let (_server, client) = mock_server(404, no_path).await;
-    let error = client.list_roles(None, &QueryOptions::default()).await.unwrap_err();
+    let error = client.list::<Role>(&None, &QueryOptions::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::NotSupported { since: Some("1.5.0"), .. }), "{error:?}");
 }
 
@@ -212,17 +214,17 @@ async fn a_read_is_tried_three_times_and_a_write_once() {
         AclClient::new(&AclClientOptions::for_url(format!("http://{address}").parse().unwrap())).unwrap()
     };
     let (address, request_count, _serving) = unsteady(2).await;
-    assert!(client(address).list_policies(&QueryOptions::default()).await.unwrap().value.is_empty());
+    assert!(client(address).list::<Policy>(&(), &QueryOptions::default()).await.unwrap().value.is_empty());
     assert_eq!(request_count.load(Ordering::SeqCst), 3);
     let (address, request_count, _serving) = unsteady(3).await;
-    let error = client(address).list_policies(&QueryOptions::default()).await.unwrap_err();
+    let error = client(address).list::<Policy>(&(), &QueryOptions::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
     assert_eq!(request_count.load(Ordering::SeqCst), 3);
     let (address, request_count, _serving) = unsteady(1).await;
-    let error = client(address).create_token(&NewToken::default()).await.unwrap_err();
+    let error = client(address).create::<Token>(&NewToken::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
     assert_eq!(request_count.load(Ordering::SeqCst), 1, "a write is not repeated");
-    client(address).delete_token(&id()).await.unwrap_err();
+    client(address).delete::<Token>(&id()).await.unwrap_err();
     assert_eq!(request_count.load(Ordering::SeqCst), 2);
 }
 
@@ -236,8 +238,8 @@ async fn blocking_reads_extend_the_timeout_by_the_wait_and_others_do_not() {
     options.http.response_timeout = Duration::from_millis(200);
     let client = AclClient::new(&options).unwrap();
     let waiting = QueryOptions { index: 1, wait: Some(Duration::from_millis(500)), ..QueryOptions::default() };
-    client.list_policies(&waiting).await.unwrap();
-    let error = client.list_policies(&QueryOptions::default()).await.unwrap_err();
+    client.list::<Policy>(&(), &waiting).await.unwrap();
+    let error = client.list::<Policy>(&(), &QueryOptions::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::Transport(TransportError::TimedOut { .. })), "{error:?}");
 }
 
@@ -257,7 +259,7 @@ async fn the_client_connects_to_a_unix_socket() {
     });
     let mut options = AclClientOptions::for_url("http://localhost/".parse().unwrap());
     options.http.address = ServerAddress::Unix(path);
-    AclClient::new(&options).unwrap().list_policies(&QueryOptions::default()).await.unwrap();
+    AclClient::new(&options).unwrap().list::<Policy>(&(), &QueryOptions::default()).await.unwrap();
     serving.join_all().await;
     let plain = AclClient::new(&AclClientOptions::for_url("http://access.example.com/".parse().unwrap())).unwrap_err();
     assert!(plain.to_string().contains("would send secrets in the clear"), "{plain}");

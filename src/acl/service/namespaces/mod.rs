@@ -2,12 +2,10 @@
 
 mod removal;
 
-use std::collections::BTreeMap;
-
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::links::{LinkDraft, LinkKind, truncate};
+use super::links::{LinkKind, truncate};
 use super::lists::{Omitted, RecordList};
 use super::namespaced_records::{namespace_marked, namespace_not_found};
 use super::record_keys;
@@ -15,34 +13,8 @@ use super::rejection::{Conflict, InvalidRequest};
 use super::transaction::{Transaction, retry_on_conflict};
 use super::typed_store::{ListOf, Stored};
 use crate::model::names::NamespaceName;
-use crate::model::namespace::{DefaultLinks, NamespaceRecord, meta_error};
+use crate::model::namespace::{DefaultLinks, NamespaceRecord, NewNamespace, meta_error};
 use crate::store::Freshness;
-
-/// Fields of a namespace, except for its name, as a request gives them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NamespaceDraft {
-    /// Description.
-    pub description: String,
-    /// Default policies and roles of its tokens; `None` if the request does not set them.
-    pub defaults: Option<DefaultsDraft>,
-    /// Metadata.
-    pub meta: BTreeMap<String, String>,
-}
-
-/// Default links of a namespace as a request gives them: policies and roles of `default`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct DefaultsDraft {
-    /// Policies.
-    pub policies: Vec<LinkDraft>,
-    /// Roles.
-    pub roles: Vec<LinkDraft>,
-}
-
-impl DefaultsDraft {
-    fn is_empty(&self) -> bool {
-        self.policies.is_empty() && self.roles.is_empty()
-    }
-}
 
 /// Operations on namespaces.
 #[derive(Debug, Clone, Copy)]
@@ -62,10 +34,10 @@ impl Namespaces<'_> {
     pub(crate) async fn create(
         self,
         caller: &Caller,
-        name: &str,
-        draft: &NamespaceDraft,
+        draft: &NewNamespace,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         require_privileges(caller, draft)?;
+        let name = &draft.name;
         if name.is_empty() {
             return Err(InvalidRequest::NamespaceNameMissing.into());
         }
@@ -78,7 +50,7 @@ impl Namespaces<'_> {
     async fn try_create(
         self,
         name: &NamespaceName,
-        draft: &NamespaceDraft,
+        draft: &NewNamespace,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         if let Some(existing) = self.service.records.namespace(name, Freshness::Linearizable).await? {
             return Err(match existing.value.deleted_at {
@@ -129,7 +101,7 @@ impl Namespaces<'_> {
         self,
         caller: &Caller,
         name: &NamespaceName,
-        draft: &NamespaceDraft,
+        draft: &NewNamespace,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         require_privileges(caller, draft)?;
         retry_on_conflict(|| self.try_update(caller, name, draft)).await
@@ -139,7 +111,7 @@ impl Namespaces<'_> {
         self,
         caller: &Caller,
         name: &NamespaceName,
-        draft: &NamespaceDraft,
+        draft: &NewNamespace,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         let previous = self.service.records.active_namespace(name).await?;
         // Removing a default policy with deny rules grants permissions, as adding one does.
@@ -181,19 +153,23 @@ impl Namespaces<'_> {
         Ok(true)
     }
 
-    async fn build_record(self, name: NamespaceName, draft: &NamespaceDraft) -> Result<NamespaceRecord, ServiceError> {
+    async fn build_record(self, name: NamespaceName, draft: &NewNamespace) -> Result<NamespaceRecord, ServiceError> {
         if let Some(error) = meta_error(&draft.meta) {
             return Err(InvalidRequest::NamespaceMeta(error).into());
         }
         let default_namespace = NamespaceName::default_namespace();
-        let defaults = match &draft.defaults {
+        let defaults = match &draft.acls {
             Some(defaults) => Some(DefaultLinks {
                 policies: self
                     .service
                     .links()
-                    .resolve(&default_namespace, LinkKind::Policy, &defaults.policies)
+                    .resolve(&default_namespace, LinkKind::Policy, &defaults.policy_defaults)
                     .await?,
-                roles: self.service.links().resolve(&default_namespace, LinkKind::Role, &defaults.roles).await?,
+                roles: self
+                    .service
+                    .links()
+                    .resolve(&default_namespace, LinkKind::Role, &defaults.role_defaults)
+                    .await?,
             }),
             None => None,
         };
@@ -209,10 +185,10 @@ impl Namespaces<'_> {
 
 /// Checks the privileges for a draft: `operator:write`, and `acl:write` if it has default links, which grant their
 /// permissions to all tokens of the namespace.
-fn require_privileges(caller: &Caller, draft: &NamespaceDraft) -> Result<(), ServiceError> {
+fn require_privileges(caller: &Caller, draft: &NewNamespace) -> Result<(), ServiceError> {
     let default_namespace = NamespaceName::default_namespace();
     caller.require(Privilege::OperatorWrite, &default_namespace)?;
-    if draft.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
+    if draft.acls.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
         caller.require(Privilege::AclWrite, &default_namespace)?;
     }
     Ok(())

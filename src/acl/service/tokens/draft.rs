@@ -1,10 +1,10 @@
 //! Fields of a new token, and validation of its expiration.
 
 use crate::model::go_duration::GoDuration;
+use crate::model::links::{AclLink, AclLinks};
 use crate::model::secret::PlainSecret;
 use crate::model::timestamp::Timestamp;
 use crate::model::token::{MAX_TTL, MIN_TTL};
-use crate::service::links::{LinkDraft, LinksDraft};
 use crate::service::rejection::InvalidRequest;
 
 /// Fields of a token as a request gives them. Missing ones are empty or zero.
@@ -17,9 +17,9 @@ pub(crate) struct TokenDraft {
     /// Description.
     pub description: String,
     /// Links.
-    pub links: LinksDraft,
+    pub links: AclLinks,
     /// Roles.
-    pub roles: Vec<LinkDraft>,
+    pub roles: Vec<AclLink>,
     /// Valid in this datacenter only.
     pub local: bool,
     /// Name of the auth method that created it.

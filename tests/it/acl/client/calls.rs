@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keyward_acl::client::{
-    AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTemplatedPolicy, AuthorizationRequest, BindingRule,
-    LoginRequest, NamespaceDefaults, NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken,
-    QueryOptions, ReadConsistency, TokenListFilter, TokenUpdate,
+    AclLink, AclLinks, AuthMethod, AuthorizationRequest, BindingRule, LoginRequest, Namespace, NamespaceDefaults,
+    NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken, NodeIdentity, Policy, QueryOptions,
+    ReadConsistency, Role, ServiceIdentity, TemplatedPolicy, Token, TokenListFilter, TokenUpdate,
 };
 use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value, json};
@@ -17,12 +17,9 @@ use super::{ID, SECRET, id, mock_server, sent, token};
 async fn token_and_role_calls_use_the_paths_of_the_api() {
     let links = AclLinks {
         policies: vec![AclLink::by_name("web-read"), AclLink::by_id(id())],
-        templated_policies: vec![AclTemplatedPolicy {
-            template_name: "builtin/dns".into(),
-            ..AclTemplatedPolicy::default()
-        }],
-        service_identities: vec![AclServiceIdentity { service_name: "web".into(), datacenters: vec!["dc1".into()] }],
-        node_identities: vec![AclNodeIdentity { node_name: "n1".into(), datacenter: "dc1".into() }],
+        templated_policies: vec![TemplatedPolicy { template_name: "builtin/dns".into(), ..TemplatedPolicy::default() }],
+        service_identities: vec![ServiceIdentity { service_name: "web".into(), datacenters: vec!["dc1".into()] }],
+        node_identities: vec![NodeIdentity { node_name: "n1".into(), datacenter: "dc1".into() }],
     };
     let links_sent = json!({"Policies": [{"Name": "web-read"}, {"ID": ID}],
         "TemplatedPolicies": [{"TemplateName": "builtin/dns"}],
@@ -34,7 +31,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
         all.into()
     };
     let (server, client) = mock_server(200, token().to_string()).await;
-    let created = client.create_token(&NewToken::default()).await.unwrap();
+    let created = client.create::<Token>(&NewToken::default()).await.unwrap();
     assert_eq!(created.secret_id.as_ref().unwrap().expose_secret(), SECRET);
     assert_eq!(sent(&server).await, ("PUT /v1/acl/token".into(), json!({"Description": "", "Local": false})));
     let new = NewToken {
@@ -47,11 +44,11 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
         expiration_time: None,
         expiration_ttl: Some(Duration::from_mins(90)),
     };
-    client.in_namespace(Some("team 1")).create_token(&new).await.unwrap();
+    client.in_namespace(Some("team 1")).create::<Token>(&new).await.unwrap();
     let body = with_links(json!({"AccessorID": ID, "SecretID": SECRET, "Description": "web", "Local": true,
         "Roles": [{"Name": "web"}], "ExpirationTTL": "5400s"}));
     assert_eq!(sent(&server).await, ("PUT /v1/acl/token?ns=team+1".into(), body));
-    client.read_token(&id(), &QueryOptions::default()).await.unwrap();
+    client.read::<Token>(&id(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await, (format!("GET /v1/acl/token/{ID}"), Value::Null));
     client.read_token_expanded(&id(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/token/{ID}?expanded=true"));
@@ -60,7 +57,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
     assert_eq!(sent(&server).await.0, "GET /v1/acl/token/self?index=9&wait=60s&stale=");
     let mut update = TokenUpdate::from(&created);
     update.links = links.clone();
-    client.update_token(&id(), &update).await.unwrap();
+    client.update::<Token>(&id(), &update).await.unwrap();
     let body = with_links(json!({"Description": "web", "Local": true}));
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/token/{ID}"), body));
     client.clone_token(&id(), None).await.unwrap();
@@ -76,29 +73,29 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
         auth_method: Some("cloud".into()),
         auth_method_namespace: Some("team".into()),
     };
-    client.in_namespace(Some("*")).list_tokens(&filter, &QueryOptions::default()).await.unwrap();
+    client.in_namespace(Some("*")).list::<Token>(&filter, &QueryOptions::default()).await.unwrap();
     let expected =
         format!("GET /v1/acl/tokens?ns=*&policy={ID}&role={ID}&servicename=web&authmethod=cloud&authmethod-ns=team");
     assert_eq!(sent(&server).await.0, expected);
-    client.list_roles(Some(&id()), &QueryOptions::default()).await.unwrap();
+    client.list::<Role>(&Some(id()), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/roles?policy={ID}"));
 
     let (server, client) = mock_server(200, json!({"ID": ID, "Name": "web"}).to_string()).await;
     let new = NewRole { name: "web".into(), description: "w".into(), links };
-    client.create_role(&new).await.unwrap();
+    client.create::<Role>(&new).await.unwrap();
     let body = with_links(json!({"Name": "web", "Description": "w"}));
     assert_eq!(sent(&server).await, ("PUT /v1/acl/role".into(), body));
-    let role = client.read_role(&id(), &QueryOptions::default()).await.unwrap().value;
+    let role = client.read::<Role>(&id(), &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/role/{ID}"));
-    client.read_role_by_name("web", &QueryOptions::default()).await.unwrap();
+    client.read_by_name::<Role>("web", &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/role/name/web");
-    client.update_role(&id(), &NewRole::from(&role)).await.unwrap();
+    client.update::<Role>(&id(), &NewRole::from(&role)).await.unwrap();
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/role/{ID}"), json!({"Name": "web", "Description": ""})));
 
     let (server, client) = mock_server(200, "true").await;
-    assert_eq!(client.delete_token(&id()).await, Ok(true));
+    assert_eq!(client.delete::<Token>(&id()).await, Ok(true));
     assert_eq!(sent(&server).await, (format!("DELETE /v1/acl/token/{ID}"), Value::Null));
-    assert_eq!(client.delete_role(&id()).await, Ok(true));
+    assert_eq!(client.delete::<Role>(&id()).await, Ok(true));
     assert_eq!(sent(&server).await.0, format!("DELETE /v1/acl/role/{ID}"));
 }
 
@@ -111,24 +108,24 @@ async fn namespace_calls_use_the_paths_of_the_api_and_send_no_namespace() {
     let new = NewNamespace {
         name: "team".into(),
         description: "d".into(),
-        acls: NamespaceDefaults { policy_defaults: vec![AclLink::by_name("p")], role_defaults: Vec::new() },
+        acls: Some(NamespaceDefaults { policy_defaults: vec![AclLink::by_name("p")], role_defaults: Vec::new() }),
         meta: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
     };
-    client.create_namespace(&new).await.unwrap();
+    client.create::<Namespace>(&new).await.unwrap();
     let body = json!({"Name": "team", "Description": "d", "ACLs": {"PolicyDefaults": [{"Name": "p"}]},
         "Meta": {"a": "b"}});
     assert_eq!(sent(&server).await, ("PUT /v1/namespace".into(), body.clone()));
-    let read = client.read_namespace("team", &QueryOptions::default()).await.unwrap().value;
+    let read = client.read::<Namespace>("team", &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, "GET /v1/namespace/team");
-    assert_eq!(read.acls.policy_defaults, [AclLink { id: Some(id()), name: Some("p".into()) }]);
+    assert_eq!(read.acls.policy_defaults, [AclLink { id: Some(ID.into()), name: Some("p".into()) }]);
     assert_eq!(read.deleted_at.unwrap().to_string(), "2030-01-02T03:04:05Z");
-    client.update_namespace(&new).await.unwrap();
+    client.update::<Namespace>(&new.name, &new).await.unwrap();
     assert_eq!(sent(&server).await, ("PUT /v1/namespace/team".into(), body));
     let (server, client) = mock_server(200, "[]").await;
-    client.list_namespaces(&QueryOptions::default()).await.unwrap();
+    client.list::<Namespace>(&(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/namespaces");
     let (server, client) = mock_server(200, "").await;
-    assert_eq!(client.delete_namespace("team").await, Ok(true), "nothing is said but by the status");
+    assert_eq!(client.delete::<Namespace>("team").await, Ok(true), "nothing is said but by the status");
     assert_eq!(sent(&server).await.0, "DELETE /v1/namespace/team");
 }
 
@@ -137,14 +134,14 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     let (server, client) =
         mock_server(200, json!({"ID": ID, "Name": "p", "Rules": "acl = \"read\""}).to_string()).await;
     let new = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
-    let policy = client.create_policy(&new).await.unwrap();
+    let policy = client.create::<Policy>(&new).await.unwrap();
     let body = json!({"Name": "p", "Description": "", "Rules": "acl = \"read\""});
     assert_eq!(sent(&server).await, ("PUT /v1/acl/policy".into(), body.clone()));
-    client.read_policy(&id(), &QueryOptions::default()).await.unwrap();
+    client.read::<Policy>(&id(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/policy/{ID}"));
-    client.read_policy_by_name("builtin/x", &QueryOptions::default()).await.unwrap();
+    client.read_by_name::<Policy>("builtin/x", &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/policy/name/builtin%2Fx");
-    client.update_policy(&id(), &NewPolicy::from(&policy)).await.unwrap();
+    client.update::<Policy>(&id(), &NewPolicy::from(&policy)).await.unwrap();
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/policy/{ID}"), body));
     let variables = Map::from_iter([("name".to_owned(), json!("web"))]);
     client.preview_template("builtin/service", &variables).await.unwrap();
@@ -153,25 +150,25 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
 
     let method = json!({"Name": "m", "Type": "jwt", "MaxTokenTTL": "0s", "Config": {"BoundIssuer": "i"}});
     let (server, client) = mock_server(200, method.to_string()).await;
-    let read = client.read_auth_method("m", &QueryOptions::default()).await.unwrap().value;
+    let read = client.read::<AuthMethod>("m", &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-method/m");
     assert_eq!(read.max_token_ttl, None);
-    client.create_auth_method(&NewAuthMethod::from(&read)).await.unwrap();
+    client.create::<AuthMethod>(&NewAuthMethod::from(&read)).await.unwrap();
     let body = json!({"Name": "m", "Type": "jwt", "Description": "", "Config": {"BoundIssuer": "i"}});
     assert_eq!(sent(&server).await, ("PUT /v1/acl/auth-method".into(), body.clone()));
-    client.update_auth_method(&NewAuthMethod::from(&read)).await.unwrap();
+    client.update::<AuthMethod>("m", &NewAuthMethod::from(&read)).await.unwrap();
     assert_eq!(sent(&server).await, ("PUT /v1/acl/auth-method/m".into(), body));
 
     let rule = json!({"ID": ID, "AuthMethod": "m", "Description": "", "Selector": "", "BindType": "policy",
         "BindName": "p"});
     let (server, client) = mock_server(200, rule.to_string()).await;
-    let BindingRule { rule, .. } = client.read_binding_rule(&id(), &QueryOptions::default()).await.unwrap().value;
+    let BindingRule { rule, .. } = client.read::<BindingRule>(&id(), &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/binding-rule/{ID}"));
-    client.create_binding_rule(&NewBindingRule { selector: "a == 1".into(), ..rule.clone() }).await.unwrap();
+    client.create::<BindingRule>(&NewBindingRule { selector: "a == 1".into(), ..rule.clone() }).await.unwrap();
     let body = json!({"AuthMethod": "m", "Description": "", "Selector": "a == 1", "BindType": "policy",
         "BindName": "p"});
     assert_eq!(sent(&server).await, ("PUT /v1/acl/binding-rule".into(), body));
-    client.update_binding_rule(&id(), &rule).await.unwrap();
+    client.update::<BindingRule>(&id(), &rule).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("PUT /v1/acl/binding-rule/{ID}"));
 
     let (server, client) = mock_server(200, token().to_string()).await;
@@ -193,19 +190,19 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     }
 
     let (server, client) = mock_server(200, "[]").await;
-    client.list_policies(&QueryOptions::default()).await.unwrap();
+    client.list::<Policy>(&(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/policies");
-    client.list_auth_methods(&QueryOptions::default()).await.unwrap();
+    client.list::<AuthMethod>(&(), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-methods?configured=true");
-    client.list_binding_rules(Some("m"), &QueryOptions::default()).await.unwrap();
+    client.list::<BindingRule>(&Some("m".to_owned()), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/binding-rules?authmethod=m");
     let (server, client) = mock_server(200, "true").await;
     assert_eq!(client.logout().await, Ok(true));
     assert_eq!(sent(&server).await, ("POST /v1/acl/logout".into(), Value::Null));
     for (result, path) in [
-        (client.delete_policy(&id()).await, format!("policy/{ID}")),
-        (client.delete_auth_method("m").await, "auth-method/m".to_owned()),
-        (client.delete_binding_rule(&id()).await, format!("binding-rule/{ID}")),
+        (client.delete::<Policy>(&id()).await, format!("policy/{ID}")),
+        (client.delete::<AuthMethod>("m").await, "auth-method/m".to_owned()),
+        (client.delete::<BindingRule>(&id()).await, format!("binding-rule/{ID}")),
     ] {
         assert_eq!(result, Ok(true));
         let requests = server.received_requests().await.unwrap();

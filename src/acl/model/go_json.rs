@@ -6,18 +6,18 @@ use keyward_machine::secret_string::SecretString;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::model::timestamp::Timestamp;
+use super::timestamp::Timestamp;
 
 /// Placeholder of a secret that the caller may not see.
 const HIDDEN: &str = "<hidden>";
 
-pub(super) fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-pub(super) fn empty_is_none<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
+pub(crate) fn empty_is_none<'de, D: Deserializer<'de>, T>(from: D) -> Result<Option<T>, D::Error>
 where
     T: std::str::FromStr<Err: std::fmt::Display>,
 {
@@ -26,37 +26,37 @@ where
 }
 
 /// Deserializes a time; Go's zero time, the first second of the year 1, becomes `None`.
-pub(super) fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+pub(crate) fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let text: Option<String> = Option::deserialize(from)?;
     let set = text.filter(|text| !text.is_empty() && !text.starts_with("0001-01-01T00:00:00"));
     set.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
 /// Deserializes a secret; a hidden one becomes `None`.
-pub(super) fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SecretString>, D::Error> {
+pub(crate) fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SecretString>, D::Error> {
     let text = Option::<String>::deserialize(from)?.map(SecretString::from);
     Ok(text.filter(|text| !["", HIDDEN].contains(&text.expose_secret())))
 }
 
 /// Serializes a secret into a request's body.
 #[expect(clippy::ref_option, reason = "serde gives a field as it is")]
-pub(super) fn serialize_secret<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize_secret<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
     secret.as_ref().map(SecretString::expose_secret).serialize(serializer)
 }
 
 /// Serializes a duration for Go.
 #[expect(clippy::ref_option, reason = "serde gives a field as it is")]
-pub(super) fn serialize_duration<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize_duration<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     duration.map(format_go_duration).serialize(serializer)
 }
 
 /// Formats a duration for Go, such as `90s`, without loss.
-pub(super) fn format_go_duration(duration: Duration) -> String {
+pub(crate) fn format_go_duration(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 { format!("{}s", duration.as_secs()) } else { format!("{}ns", duration.as_nanos()) }
 }
 
 /// Deserializes a TTL; Go's `0s` for no limit becomes `None`.
-pub(super) fn deserialize_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+pub(crate) fn deserialize_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let text: Option<String> = Option::deserialize(from)?;
     Ok(text.filter(|text| !["", "0s"].contains(&text.as_str())))
 }
