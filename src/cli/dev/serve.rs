@@ -58,7 +58,7 @@ impl Serve {
             let mut emulated = dev.emulated;
             let emulated_stop = emulated.stop_token();
             let running = async {
-                let ran = dev.app.run(Signals::new(stop.clone(), reloads)).await;
+                let ran = Box::pin(dev.app.run(Signals::new(stop.clone(), reloads))).await;
                 stop.cancel();
                 ran
             };
