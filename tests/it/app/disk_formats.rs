@@ -22,7 +22,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// The time at which the agent's files were new, in seconds since 1970: leases last 32 days at most.
-pub(super) const WALL_CLOCK: &str = "1795957230";
+const WALL_CLOCK: &str = "1795957230";
 
 /// A library that moves the wall clock of the process that preloads it to `WALL_CLOCK_START`; its other clocks stay.
 const SHIFTED_CLOCK: &str = r#"
@@ -43,7 +43,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 "#;
 
 /// Builds the library; the C compiler is one that the build of the program needs too.
-pub(super) fn shifted_clock(folder: &Path) -> String {
+fn shifted_clock(folder: &Path) -> String {
     let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
     std::fs::write(&source, SHIFTED_CLOCK).unwrap();
     let arguments = [Path::new("-shared"), Path::new("-fPIC"), Path::new("-o"), &library, &source];
@@ -52,7 +52,7 @@ pub(super) fn shifted_clock(folder: &Path) -> String {
 }
 
 /// A copy of a fixture's folder that the test may change, with modes that git does not keep.
-pub(super) fn copy(name: &str) -> tempfile::TempDir {
+fn copy(name: &str) -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let mut pending = vec![(fixture(name), folder.path().to_owned())];
@@ -72,11 +72,11 @@ pub(super) fn copy(name: &str) -> tempfile::TempDir {
     folder
 }
 
-pub(super) fn expected(name: &str) -> Value {
+fn expected(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(fixture(name).join("expected.json")).unwrap()).unwrap()
 }
 
-pub(super) fn agent_configuration(folder: &Path) -> String {
+fn agent_configuration(folder: &Path) -> String {
     let folder = folder.display();
     format!(
         r#"
