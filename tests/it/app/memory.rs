@@ -212,6 +212,61 @@ fn t26_no_copy_of_local_keys_and_seal_keys_is_left_outside_their_memory_also_of_
     });
 }
 
+#[test]
+fn t26_no_copy_of_a_large_secret_is_left_after_its_requests_its_cache_entry_and_its_template() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            text + "\n[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n[listener.vault.cache]\n"
+        });
+        let base = std::fs::read_to_string(&agent.config).unwrap();
+        let send = |method: &str, path: &str, body: &str| {
+            let mut stream = UnixStream::connect(agent.path("vault.sock")).unwrap();
+            let head = format!(
+                "Host: localhost\r\nX-Vault-Request: true\r\nConnection: close\r\nContent-Length: {}",
+                body.len()
+            );
+            write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+            let mut response = String::new();
+            stream.read_to_string(&mut response).unwrap();
+            assert!(response.starts_with("HTTP/1.1 20"), "{method} {path}: {:?}", response.lines().next());
+            response
+        };
+        // Sizes around those of buffers that grow: of hyper, of the client, of templates.
+        for size in [30_000, 100_000, 300_000, 900_000] {
+            let mark = format!("l4rge-secret-{size}-");
+            let secret = mark.repeat(size / mark.len());
+            send("POST", "/v1/secret/data/large", &format!("{{\"data\":{{\"password\":\"{secret}\"}}}}"));
+            // From the server, and then from the cache.
+            for _ in 0..2 {
+                assert!(send("GET", "/v1/secret/data/large", "").contains(&secret));
+            }
+            if copies(agent.binary.id(), &mark).is_none() {
+                not_run("the memory of another process may not be read here");
+                return;
+            }
+            let contents =
+                "{{ with secret \"secret/data/large\" }}{{ .Data.data.password }}{{ .Data.data | toJSON }}{{ end }}";
+            agent.edit(|_| {
+                format!("{base}\n[template.large]\ncontents = '{contents}'\ndestination = \"FOLDER/{size}\"\n")
+            });
+            agent.reload("ok");
+            assert!(agent.sink(&size.to_string()).len() > 2 * secret.len());
+            agent.edit(|_| base.clone());
+            agent.reload("ok");
+            send("POST", "/agent/v1/cache-clear", "{\"type\":\"all\"}");
+            eventually(Duration::from_mins(1), || {
+                let left = copies(agent.binary.id(), &mark).unwrap();
+                if left.is_empty() {
+                    Ok(())
+                } else {
+                    Err(format!("{} copies of {size}: {:#?}", left.len(), &left[..1]))
+                }
+            });
+        }
+    });
+}
+
 /// Numbers of system calls of x86_64.
 const MEMFD_SECRET: u32 = 447;
 const MLOCK: u32 = 149;
