@@ -66,7 +66,7 @@ const WHOLE: usize = 16;
 const HINT: usize = 2;
 
 fn content(file: &Path, length: usize) -> String {
-    std::fs::read(file).map_or_else(|_| "-".to_owned(), |bytes| encoded(&zeroize::Zeroizing::new(bytes), length))
+    std::fs::read(file).map_or_else(|_| "-".to_owned(), |bytes| encoded(&bytes, length))
 }
 
 fn encoded(bytes: &[u8], length: usize) -> String {

@@ -16,7 +16,6 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
-use zeroize::Zeroizing;
 
 use super::one_shot_login::LoggedIn;
 
@@ -24,7 +23,7 @@ use super::one_shot_login::LoggedIn;
 #[derive(Debug)]
 pub struct OneShotText {
     /// The rendered text.
-    pub text: Zeroizing<String>,
+    pub text: String,
     /// Further files that the template would write, by path.
     pub files: BTreeMap<PathBuf, WrittenFile>,
 }

@@ -9,7 +9,6 @@ use keyward_config::systemd::UnitNeeds;
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::os;
 use keyward_machine::secret_string::SecretString;
-use zeroize::Zeroizing;
 
 use super::{Exit, print_error};
 
@@ -158,10 +157,8 @@ fn write_one(path: &Path, file: &SetupFile, print_line: fn(&str)) -> anyhow::Res
             print_line(&format!("wrote {path_text}"));
         }
         Content::Key(key) => {
-            let mut line = Zeroizing::new(Vec::with_capacity(key.expose_secret().len() + 1));
-            line.extend_from_slice(key.expose_secret().as_bytes());
-            line.push(b'\n');
-            let created = atomic_file::create(path, &line, &attributes)?;
+            let line = format!("{}\n", key.expose_secret());
+            let created = atomic_file::create(path, line.as_bytes(), &attributes)?;
             print_line(&if created {
                 format!("wrote {path_text}")
             } else {

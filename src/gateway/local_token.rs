@@ -155,7 +155,7 @@ impl LocalTokenManager {
         let until = now + self.options.grace;
         let old = &self.accepted.current;
         // The previous file is written first: after a crash between the two writes the current token is in both.
-        let text = Zeroizing::new(format!("{} {}", old.expose_secret(), format_rfc3339(until)));
+        let text = format!("{} {}", old.expose_secret(), format_rfc3339(until));
         atomic_file::replace(&previous_file(&self.options.file), text.as_bytes(), &PRIVATE)?;
         write(&self.options.file, &current)?;
         let accepted = AcceptedTokens { current, created: now, previous: Some((old.clone(), until)) };
@@ -193,9 +193,7 @@ pub(crate) fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
 }
 
 fn write(file: &Path, token: &SecretString) -> Result<(), ReplaceError> {
-    let mut line = Zeroizing::new(String::with_capacity(token.expose_secret().len() + 1));
-    line.push_str(token.expose_secret());
-    line.push('\n');
+    let line = format!("{}\n", token.expose_secret());
     atomic_file::replace(file, line.as_bytes(), &PRIVATE).map(|_| ())
 }
 
@@ -222,10 +220,7 @@ fn read_previous(file: &Path) -> Option<(SecretString, SystemTime)> {
 fn generate() -> Result<SecretString, LocalTokenError> {
     let mut bytes = Zeroizing::new([0_u8; 32]);
     aws_lc_rs::rand::fill(&mut *bytes).map_err(|_| LocalTokenError::Random)?;
-    let mut token = Zeroizing::new(String::with_capacity(64));
-    token.push_str(PREFIX);
-    URL_SAFE_NO_PAD.encode_string(*bytes, &mut token);
-    Ok(SecretString::from(token.as_str()))
+    Ok(SecretString::from(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes.as_slice()))))
 }
 
 /// Error of the local token. Never contains a token.

@@ -1,5 +1,5 @@
 //! HTTP for all crates of keyward: clients, the server with its only accept loop, the guard of local listeners, the reverse proxy,
-//! the identity of local peers, calls of this process's own services, and the client for calls that carry secrets.
+//! the identity of local peers, and calls of this process's own services.
 //!
 //! A service is a function from [`server::Peer`] and request to response. [`server::Listener`] serves it, [`guard::Guard`] rejects
 //! requests before it, and [`audited::AuditedService`] records them.
@@ -21,6 +21,5 @@ pub mod guard;
 pub mod reverse_proxy;
 pub mod audited;
 
-// 3: calls that no other client makes: of services in this process, and with secrets
+// 3: calls of services in this process
 pub mod in_process;
-pub mod zeroizing_client;

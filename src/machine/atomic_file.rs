@@ -12,7 +12,6 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
-use zeroize::Zeroizing;
 
 pub use error::ReplaceError;
 pub use sweep::{sweep, sweep_and_log};
@@ -251,15 +250,14 @@ fn has_content_and_attributes(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[
         && read_content(folder, name, bytes.len()).is_some_and(|current| current[..] == *bytes)
 }
 
-fn read_content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
+fn read_content(folder: &Dir, name: &OsStr, length: usize) -> Option<Vec<u8>> {
     // NONBLOCK: the name may have become a FIFO since the `stat`.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    // Allocated once: a buffer that grows leaves copies of a secret in freed memory.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(length + 32));
+    let mut bytes = Vec::with_capacity(length + 32);
     file.take(length as u64 + 1).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }

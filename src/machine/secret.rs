@@ -9,7 +9,6 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
 use http::HeaderValue;
 use rustix::fs::{Mode, OFlags};
-use zeroize::Zeroizing;
 
 use crate::beneath::open_beneath;
 use crate::os::ProtectedBytes;
@@ -39,49 +38,6 @@ pub fn header_value(prefix: &str, secret: &SecretString) -> Option<HeaderValue> 
     let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(bytes)).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-/// Reserves capacity for `more` bytes by a copy into a new buffer: a `Vec` that grows leaves a copy of the secret in freed memory.
-pub fn reserve(buffer: &mut Zeroizing<Vec<u8>>, more: usize) {
-    let needed = buffer.len().saturating_add(more);
-    if needed > buffer.capacity() {
-        let mut larger = Zeroizing::new(Vec::with_capacity(needed.saturating_mul(2)));
-        larger.extend_from_slice(buffer);
-        *buffer = larger;
-    }
-}
-
-/// Appends bytes to a secret, after [`reserve`].
-pub fn append(buffer: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
-    reserve(buffer, bytes.len());
-    buffer.extend_from_slice(bytes);
-}
-
-/// Writer that appends to a secret by [`append`].
-pub struct SecretWriter<'a>(&'a mut Zeroizing<Vec<u8>>);
-
-impl<'a> SecretWriter<'a> {
-    /// Writes behind what the buffer holds.
-    pub const fn new(buffer: &'a mut Zeroizing<Vec<u8>>) -> Self {
-        Self(buffer)
-    }
-}
-
-impl std::fmt::Debug for SecretWriter<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SecretWriter").finish_non_exhaustive()
-    }
-}
-
-impl std::io::Write for SecretWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        append(self.0, bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Reads a secret file of one line and trims white space.
@@ -150,9 +106,8 @@ fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
     }
 }
 
-fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<Zeroizing<String>, Reason> {
-    // Allocated once: a string that grows leaves copies of a secret in freed memory.
-    let mut text = Zeroizing::new(String::with_capacity(usize::try_from(max).unwrap_or_default() + 1));
+fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<String, Reason> {
+    let mut text = String::new();
     // One byte more: tells a file of the maximum from a longer one.
     from.take(max + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }

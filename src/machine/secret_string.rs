@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use zeroize::Zeroize as _;
-
 use crate::os::ProtectedBytes;
 
 /// Secret text: without `Display`, with a `Debug` that hides it, in memory that is never swapped out or dumped where the kernel
@@ -27,11 +25,8 @@ impl From<&str> for SecretString {
 }
 
 impl From<String> for SecretString {
-    /// Zeroes `text` after it is copied.
-    fn from(mut text: String) -> Self {
-        let secret = Self::from(text.as_str());
-        text.zeroize();
-        secret
+    fn from(text: String) -> Self {
+        Self::from(text.as_str())
     }
 }
 

@@ -1,9 +1,8 @@
-//! Encodes bytes as hexadecimal digits, and back, without leaving copies of them in memory.
+//! Encodes bytes as hexadecimal digits, and back.
 
 /// Encodes bytes as lower-case hexadecimal digits.
 pub fn encode_hex(bytes: &[u8]) -> String {
-    // One allocation: a string that grows leaves copies of a secret in freed memory.
-    let mut text = String::with_capacity(2 * bytes.len() + 1);
+    let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         text.extend(encode_hex_byte(*byte).map(char::from));
     }

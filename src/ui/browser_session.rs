@@ -124,7 +124,7 @@ impl BrowserSessions {
     pub(super) fn sign_in(&self, headers: &HeaderMap, user: Option<u32>, rights: BrowserRights) -> Option<HeaderValue> {
         let mut bytes = Zeroizing::new([0_u8; 32]);
         aws_lc_rs::rand::fill(&mut *bytes).ok()?;
-        let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
+        let id = URL_SAFE_NO_PAD.encode(bytes.as_slice());
         let now = self.clock.now();
         let mut state = self.state.lock();
         // A cookie that was known before the sign-in must not gain rights by it (session fixation).

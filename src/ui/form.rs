@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use keyward_http::body_buffer::collect;
-use zeroize::Zeroizing;
 
 /// Largest form, in bytes.
 pub(super) const MAX_FORM: usize = 16 * 1024;
@@ -12,21 +11,21 @@ pub(super) const MAX_FORM: usize = 16 * 1024;
 /// Time within which a form must arrive.
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Decoded fields. Zeroed when dropped: a form may hold a key or a token.
+/// Decoded fields.
 #[derive(Default)]
-pub(super) struct Fields(Vec<(String, Zeroizing<String>)>);
+pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
     /// Decodes a form or a query (`application/x-www-form-urlencoded`).
     pub(super) fn parse(encoded: &[u8]) -> Self {
         let pairs = url::form_urlencoded::parse(encoded);
-        Self(pairs.map(|(name, value)| (name.into_owned(), Zeroizing::new(value.into_owned()))).collect())
+        Self(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
     /// Reads the body of a form; `None` if it is too large, breaks off or stalls.
     pub(super) async fn read(body: Incoming) -> Option<Self> {
         let buffer = tokio::time::timeout(FORM_TIMEOUT, collect(body, MAX_FORM)).await.ok()?.ok()?;
-        Some(Self::parse(&Zeroizing::new(buffer.into_vec())))
+        Some(Self::parse(&buffer.into_vec()))
     }
 
     /// Returns a field without surrounding white space; empty if it is absent.

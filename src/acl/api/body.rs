@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
-use zeroize::Zeroizing;
 
 use keyward_http::body_buffer::{FillError, collect};
 
@@ -18,10 +17,10 @@ pub(super) const MAX_BODY: usize = 512 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads a body of at most `limit` bytes.
-pub(super) async fn read_bounded(body: Incoming, limit: usize) -> Result<Zeroizing<Vec<u8>>, BodyError> {
+pub(super) async fn read_bounded(body: Incoming, limit: usize) -> Result<Vec<u8>, BodyError> {
     let read = tokio::time::timeout(TIMEOUT, collect(body, limit)).await;
     match read.map_err(|_| BodyError::TooSlow)? {
-        Ok(buffer) => Ok(Zeroizing::new(buffer.into_vec())),
+        Ok(buffer) => Ok(buffer.into_vec()),
         Err(FillError::Full(..)) => Err(BodyError::TooLarge { limit }),
         Err(FillError::Broken(_)) => Err(BodyError::Interrupted),
     }

@@ -20,7 +20,7 @@ use crate::store::Freshness;
 pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = match request.take_body() {
         Some(body) => body::read_bounded(body, MAX_LOGIN).await?,
-        None => zeroize::Zeroizing::default(),
+        None => Vec::new(),
     };
     let (login, body_namespace) = parse_login(&body)?;
     let namespace = request.method_namespace(body_namespace.as_deref())?;

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use http::HeaderMap;
 use hyper::body::Incoming;
 use keyward_telemetry::audit::AuditedRequest;
-use zeroize::Zeroizing;
 
 use super::body::{self, MAX_BODY};
 use super::error::ApiError;
@@ -133,10 +132,10 @@ impl ApiRequest {
     }
 
     /// Reads the body, which is empty after that.
-    pub(super) async fn read_body(&mut self) -> Result<Zeroizing<Vec<u8>>, ApiError> {
+    pub(super) async fn read_body(&mut self) -> Result<Vec<u8>, ApiError> {
         match self.body.take() {
             Some(body) => Ok(body::read_bounded(body, MAX_BODY).await?),
-            None => Ok(Zeroizing::default()),
+            None => Ok(Vec::new()),
         }
     }
 

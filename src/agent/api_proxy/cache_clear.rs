@@ -9,7 +9,6 @@ use http::{Method, Response, StatusCode, request};
 use hyper::body::Incoming;
 use keyward_http::body_buffer::collect;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::cache::Invalidate;
 use super::response::{ProxyBody, error_response, local_response};
@@ -50,8 +49,7 @@ pub(super) async fn clear(cache: &ResponseCache, parts: &request::Parts, body: I
     let Ok(request) = serde_json::from_slice::<ClearRequest>(&body.into_vec()) else {
         return error_response(StatusCode::BAD_REQUEST, USAGE);
     };
-    let value = Zeroizing::new(request.value);
-    let scope = match (request.kind.as_str(), value.as_str()) {
+    let scope = match (request.kind.as_str(), request.value.as_str()) {
         ("all", "") => Invalidate::All,
         (_, "") => return error_response(StatusCode::BAD_REQUEST, USAGE),
         ("request_path", path) => {

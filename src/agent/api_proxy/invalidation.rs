@@ -5,7 +5,6 @@ use std::sync::Arc;
 use http::{Response, request};
 use hyper::body::Incoming;
 use serde::Deserialize;
-use zeroize::Zeroizing;
 
 use super::cache::{EntryKind, Invalidate, TokenScope};
 use super::listener::ProxyListener;
@@ -59,8 +58,8 @@ impl ResponseCache {
         let text = if let CallerBody::Buffered(body) = &body { Some(body.clone()) } else { None };
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let own_token = headers.token(options.has_listener_key).filter(|_| !options.with_session);
-        let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
-        let own_token = own_token.as_ref().map(|token| token.as_slice());
+        let own_token = own_token.map(<[u8]>::to_vec);
+        let own_token = own_token.as_deref();
         let caller = || own_token.map_or(TokenScope::Anonymous, TokenScope::from_token);
         let scope = if options.with_session { TokenScope::Session } else { caller() };
         let mut may_be_done = scopeguard::guard(true, |may_be_done| {
@@ -111,8 +110,8 @@ impl ResponseCache {
             None => None,
         };
         let is_unreadable = body.is_none();
-        let mut names: Vec<Zeroizing<String>> = body.map(RevocationBody::into_names).unwrap_or_default();
-        names.extend((!name_in_path.is_empty()).then(|| Zeroizing::new(name_in_path.to_owned())));
+        let mut names: Vec<String> = body.map(RevocationBody::into_names).unwrap_or_default();
+        names.extend((!name_in_path.is_empty()).then(|| name_in_path.to_owned()));
         for name in &names {
             match kind {
                 RevocationKind::Lease => self.cache.invalidate(&Invalidate::Lease(name.trim_end_matches('/'))),
@@ -156,9 +155,9 @@ struct RevocationBody {
 }
 
 impl RevocationBody {
-    fn into_names(self) -> Vec<Zeroizing<String>> {
+    fn into_names(self) -> Vec<String> {
         let Self { lease_id, url_lease_id, prefix, token, urltoken, accessor, urlaccessor } = self;
         let names = [lease_id, url_lease_id, prefix, token, urltoken, accessor, urlaccessor];
-        names.into_iter().flatten().filter(|name| !name.is_empty()).map(Zeroizing::new).collect()
+        names.into_iter().flatten().filter(|name| !name.is_empty()).collect()
     }
 }

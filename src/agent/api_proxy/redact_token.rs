@@ -5,7 +5,6 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
 use keyward_http::body_buffer::collect;
 use serde_json::Value;
-use zeroize::Zeroizing;
 
 use super::response::{ProxyBody, error_response};
 use super::token_search::TokenFinder;
@@ -59,9 +58,7 @@ fn remove_token(body: &[u8], secret: &str, accessor: Option<&str>) -> Option<Vec
         let text = |field: &str| object.get(field).and_then(Value::as_str);
         let has_accessor = accessor.is_some() && text(accessor_field) == accessor;
         if text(secret_field) == Some(secret) || has_accessor {
-            if let Some(Value::String(id)) = object.remove(secret_field) {
-                drop(Zeroizing::new(id));
-            }
+            object.remove(secret_field);
             object.remove(accessor_field);
         }
     }

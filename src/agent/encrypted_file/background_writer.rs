@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use keyward_machine::clock::{Clock, ClockReading};
 use tokio::task::JoinSet;
-use zeroize::Zeroizing;
 
 use super::file_encryption::{EncryptedFile, FileRejected};
 
@@ -100,7 +99,7 @@ impl BackgroundWriter {
     }
 
     /// Starts writing the bytes that `plain` builds.
-    pub(crate) fn write(&mut self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) {
+    pub(crate) fn write(&mut self, plain: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) {
         self.scheduler.record_start();
         self.write.spawn(self.file.clone().save(plain));
     }
@@ -108,7 +107,7 @@ impl BackgroundWriter {
     /// Writes the changes that are not written yet; `plain` returns the closure that builds the content.
     pub(crate) async fn finish<P>(&mut self, clock: &Clock, changes: ChangeLevel, plain: impl FnOnce() -> P)
     where
-        P: FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static,
+        P: FnOnce() -> Option<Vec<u8>> + Send + 'static,
     {
         self.schedule(clock.now(), changes);
         self.wait_for_write(clock).await;

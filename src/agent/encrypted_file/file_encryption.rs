@@ -12,7 +12,6 @@ use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
-use zeroize::Zeroizing;
 
 use super::ordered_file::OrderedFile;
 use super::sealing_key::{FileKind, SealingKey};
@@ -68,7 +67,7 @@ impl EncryptedFile {
     }
 
     /// Reads a document; returns `None` if there is no file. Blocks.
-    pub(crate) fn read(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+    pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, FileRejected> {
         self.file.read(self.kind.max_size()).map_err(FileRejected::Unreadable)
     }
 
@@ -86,7 +85,7 @@ impl EncryptedFile {
     }
 
     /// Decrypts a field of a document; returns `None` without a key.
-    pub(crate) fn decrypt_field(&self, field: &str) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+    pub(crate) fn decrypt_field(&self, field: &str) -> Result<Option<Vec<u8>>, FileRejected> {
         let Some(key) = &self.key else { return Ok(None) };
         let sealed = STANDARD.decode(field).map_err(|_| FileRejected::Key)?;
         key.open(&sealed).map(Some).map_err(|_| FileRejected::Key)
@@ -113,7 +112,7 @@ impl EncryptedFile {
         None
     }
 
-    fn decrypt(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+    fn decrypt(&self) -> Result<Option<Vec<u8>>, FileRejected> {
         let Some((key, bytes)) = self.key.as_ref().zip(self.read()?) else { return Ok(None) };
         let Some(sealed) = bytes.strip_prefix(self.header(key).as_bytes()) else {
             // Another binding shows in the header's digest; other bytes are not this program's.
@@ -147,10 +146,7 @@ impl EncryptedFile {
     }
 
     /// Encrypts and writes the bytes that `plain` builds. Returns the size of the file; `None` after a failure, which is logged.
-    pub(super) async fn save(
-        self,
-        plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static,
-    ) -> Option<usize> {
+    pub(super) async fn save(self, plain: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Option<usize> {
         let this = self.clone();
         let sealed = tokio::task::spawn_blocking(move || {
             let key = this.key.as_ref()?;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::Mutex;
-use zeroize::Zeroizing;
 
 use keyward_machine::atomic_file::{Attributes, ReplaceError, replace, sweep_and_log};
 
@@ -33,7 +32,7 @@ impl OrderedFile {
     /// Reads at most `largest` bytes of a regular file, following no symlink; returns `None` if there is no file.
     ///
     /// Removes temporary files of interrupted writes beside it. Blocks.
-    pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
+    pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Vec<u8>>> {
         sweep_and_log(&self.path);
         // NONBLOCK: opening a FIFO would wait for its writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -46,7 +45,7 @@ impl OrderedFile {
             return Err(std::io::Error::other("not a regular file"));
         }
         let size = usize::try_from(metadata.len().min(largest)).unwrap_or_default();
-        let mut bytes = Zeroizing::new(Vec::with_capacity(size));
+        let mut bytes = Vec::with_capacity(size);
         file.take(largest).read_to_end(&mut bytes)?;
         Ok(Some(bytes))
     }

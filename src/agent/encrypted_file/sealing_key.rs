@@ -36,7 +36,7 @@ impl SealingKey {
     }
 
     /// Decrypts the output of [`SealingKey::seal`].
-    pub(super) fn open(&self, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+    pub(super) fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, Unspecified> {
         self.key.open(sealed, &self.bound_to)
     }
 
@@ -108,7 +108,7 @@ mod tests {
     fn data_opens_only_with_the_same_key_kind_and_names() {
         let names = ["web", "https://vault:8200", "role"];
         let sealed = seal("key", FileKind::SessionState, &names).seal(b"hvs.canary").unwrap();
-        assert_eq!(&**seal("key", FileKind::SessionState, &names).open(&sealed).unwrap(), b"hvs.canary");
+        assert_eq!(seal("key", FileKind::SessionState, &names).open(&sealed).unwrap(), b"hvs.canary");
         assert!(seal("other", FileKind::SessionState, &names).open(&sealed).is_err());
         assert!(seal("key", FileKind::TemplateSecrets, &names).open(&sealed).is_err());
         assert!(seal("key", FileKind::SessionState, &["web", "https://vault:8200", "other"]).open(&sealed).is_err());

@@ -8,7 +8,6 @@ use http::HeaderValue;
 use keyward_machine::secret_string::SecretString;
 use rustix::fs::{Mode, OFlags};
 use url::Url;
-use zeroize::Zeroizing;
 
 use super::error::{AttemptError, ErrorResponse};
 use super::transport::Transport;
@@ -49,7 +48,7 @@ fn challenged_path(challenge: &str) -> Result<PathBuf, AttemptError> {
 /// Reads the key file, which has to be in the agent's folder.
 ///
 /// Otherwise an impostor of the agent could have any file of this machine sent to it.
-fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptError> {
+fn read_key(path: &Path, folder: &Path) -> Result<String, AttemptError> {
     let refuse = |why: &str| AttemptError::setting(format!("the Arc agent named {}, which {why}", path.display()));
     if path.extension().is_none_or(|extension| extension != "key") {
         return Err(refuse("is not a .key file"));
@@ -73,13 +72,13 @@ fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptErro
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err(refuse("is not a regular file"));
     }
-    let mut key = Zeroizing::new(String::new());
+    let mut key = String::new();
     // One byte more than allowed shows that the file is larger, whatever size it had when it was opened.
     file.take(MAX_KEY_SIZE + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
     if key.len() as u64 > MAX_KEY_SIZE {
         return Err(refuse("is larger than 4096 bytes"));
     }
-    Ok(Zeroizing::new(key.trim().to_owned()))
+    Ok(key.trim().to_owned())
 }
 
 const OUTSIDE: &str = "is not in its own folder";

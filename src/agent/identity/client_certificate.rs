@@ -1,7 +1,7 @@
 //! A service principal by its certificate: an assertion signed with the certificate's key
 //! (learn.microsoft.com, "Application authentication certificate credentials").
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -20,7 +20,6 @@ use memchr::memmem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
 use super::azure_sdk;
 use super::error::AttemptError;
@@ -42,13 +41,8 @@ pub(super) async fn request_token(
     let signer =
         reading.map_err(|_| AttemptError::setting("the client certificate was not read: keyward is stopping"))??;
     let assertion = signer.assertion(principal, certificate.send_chain, now)?;
-    workload::exchange(
-        azure_sdk::SdkHttpClient::new(transport.clone()),
-        principal,
-        SignedAssertion(assertion.to_string()),
-        scope,
-    )
-    .await
+    workload::exchange(azure_sdk::SdkHttpClient::new(transport.clone()), principal, SignedAssertion(assertion), scope)
+        .await
 }
 
 struct SignedAssertion(String);
@@ -78,7 +72,7 @@ impl Signer {
         let content = std::fs::read(&certificate.path)
             .map_err(|error| AttemptError::setting(format!("cannot read {name}: {error}")))?;
         let password = certificate.password.as_ref().map_or("", SecretString::expose_secret);
-        Self::parse(&Zeroizing::new(content), password).map_err(|reason| AttemptError::Setting {
+        Self::parse(&content, password).map_err(|reason| AttemptError::Setting {
             message: format!("{name} {reason}"),
             hint: Some(
                 "use a PEM or PKCS#12 file with the certificate and its RSA key, and the password of an encrypted one in \
@@ -89,9 +83,8 @@ impl Signer {
 
     pub(super) fn parse(content: &[u8], password: &str) -> Result<Self, &'static str> {
         const NOT_RSA: &str = "has a key that is not RSA or is too short";
-        let c_password = CString::new(password).map_err(|_| "cannot have a password with a NUL byte")?;
-        let password = Zeroizing::new(c_password.into_bytes_with_nul());
-        let password = CStr::from_bytes_with_nul(&password).map_err(|_| "cannot have a password with a NUL byte")?;
+        let password = CString::new(password).map_err(|_| "cannot have a password with a NUL byte")?;
+        let password = password.as_c_str();
         let wrong_password =
             if password.is_empty() { "needs a password" } else { "cannot be decrypted with the password" };
         // A DER sequence; no PEM text begins with this byte.
@@ -128,7 +121,7 @@ impl Signer {
         principal: &ServicePrincipal,
         send_chain: bool,
         now: SystemTime,
-    ) -> Result<Zeroizing<String>, AttemptError> {
+    ) -> Result<String, AttemptError> {
         let no_random = |_| AttemptError::setting("the system gives no random numbers");
         let mut id = [0_u8; 16];
         rand::fill(&mut id).map_err(no_random)?;
@@ -150,7 +143,7 @@ impl Signer {
         self.key
             .sign(&RSA_PSS_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
             .map_err(|_| AttemptError::setting("the certificate's key cannot sign"))?;
-        Ok(Zeroizing::new(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))))
+        Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
 

@@ -11,7 +11,6 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::{causes, format_chain};
 use reqwest::RequestBuilder;
 use url::{Host, Url};
-use zeroize::Zeroizing;
 
 use super::error::{AttemptError, ErrorResponse, MAX_RESPONSE};
 use super::token_response;
@@ -115,7 +114,7 @@ impl Transport {
     }
 
     /// Sends a request and returns the body of a 2xx response.
-    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, AttemptError> {
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Vec<u8>, AttemptError> {
         let late = |_| {
             let way = self.route.describe(None);
             Err(AttemptError::Broken(format!("no response{way} within {} s", self.limit.as_secs())))
@@ -123,7 +122,7 @@ impl Transport {
         tokio::time::timeout(self.limit, self.exchange(request)).await.unwrap_or_else(late)
     }
 
-    async fn exchange(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, AttemptError> {
+    async fn exchange(&self, request: RequestBuilder) -> Result<Vec<u8>, AttemptError> {
         let mut response = request.send().await.map_err(|error| self.to_attempt_error(error))?;
         let status = response.status();
         let way = self.route.describe(Some(response.url()));

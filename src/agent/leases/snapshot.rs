@@ -5,7 +5,6 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use keyward_machine::clock::{ClockReading, millis};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::active_lease::{ActiveLease, Step};
 use crate::encrypted_file::{FileRejected, check_clock};
@@ -36,15 +35,14 @@ impl<E> Snapshot<E> {
     }
 
     /// Serializes the snapshot as JSON; `None` if that takes more than `max` bytes, or a value has no JSON form.
-    pub(crate) fn to_json(&self, max: usize) -> Option<Zeroizing<Vec<u8>>>
+    pub(crate) fn to_json(&self, max: usize) -> Option<Vec<u8>>
     where
         E: Serialize,
     {
         let mut size = SizeCounter { bytes: 0, max };
         serde_json::to_writer(&mut size, self).ok()?;
-        // Allocated once: a buffer that grows leaves copies of secrets behind.
-        let mut json = Zeroizing::new(Vec::with_capacity(size.bytes));
-        serde_json::to_writer(&mut *json, self).ok()?;
+        let mut json = Vec::with_capacity(size.bytes);
+        serde_json::to_writer(&mut json, self).ok()?;
         Some(json)
     }
 }
@@ -212,7 +210,7 @@ mod tests {
     fn a_snapshot_is_serialized_in_one_buffer_of_its_size() {
         let snapshot = Snapshot::new(at(0, 1000), None, vec!["value"]);
         let json = snapshot.to_json(1000).unwrap();
-        assert_eq!(&**json, br#"{"saved_at":1000000,"token":null,"entries":["value"]}"#);
+        assert_eq!(json, br#"{"saved_at":1000000,"token":null,"entries":["value"]}"#);
         assert_eq!(json.capacity(), json.len());
         assert!(snapshot.to_json(json.len()).is_some() && snapshot.to_json(json.len() - 1).is_none());
     }

@@ -14,7 +14,6 @@ use keyward_telemetry::time_format::format_rfc3339;
 use parking_lot::RwLock;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use crate::json_response::{Errors, json_bytes, retry_later};
 use crate::token::{SessionHandle, Token, TokenKind, TokenWatch};
@@ -183,11 +182,9 @@ fn serialize(session: &str, token: &Token) -> Bytes {
         creation_path: creation.map(|(path, _)| path.as_str()),
         creation_time: creation.map(|(_, time)| time.as_str()),
     };
-    // Large enough not to grow: a buffer that grows leaves a copy of the token behind.
-    let mut body = Zeroizing::new(Vec::with_capacity(16 * 1024));
-    // Cannot fail: writing to a vector does not, and the map keys are strings.
-    let _ = serde_json::to_writer(&mut *body, &wire);
-    Bytes::from_owner(ProtectedBody(SecretString::from(std::str::from_utf8(&body).unwrap_or_default())))
+    // Cannot fail: the map keys are strings.
+    let body = serde_json::to_string(&wire).unwrap_or_default();
+    Bytes::from_owner(ProtectedBody(SecretString::from(body)))
 }
 
 /// Body of a response, which is kept for as long as its token is current, or until the next request after that.

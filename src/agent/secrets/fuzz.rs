@@ -9,5 +9,5 @@ use super::persisted_secrets;
 /// Reads the decrypted secrets of a previous process and serializes them again; `None` if they are refused.
 pub fn reserialize(plain: &[u8], now: ClockReading) -> Option<Vec<u8>> {
     let (fingerprint, secrets) = persisted_secrets::deserialize(plain, Duration::from_hours(24), now).ok()?;
-    persisted_secrets::serialize(&secrets, fingerprint, now).map(|bytes| bytes.to_vec())
+    persisted_secrets::serialize(&secrets, fingerprint, now)
 }

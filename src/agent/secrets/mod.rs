@@ -38,7 +38,6 @@ pub(crate) use self::registry::Subscription;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 pub use self::renewer::{SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
-pub(crate) use crate::server_client::zeroize_json;
 pub use crate::server_client::{
     DerivedTokenKind, DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse,
 };

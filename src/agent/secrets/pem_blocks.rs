@@ -3,14 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use keyward_http::tls;
-use zeroize::Zeroizing;
 
 /// A block whose content is valid.
 pub(crate) struct PemBlock {
     /// Label, such as `EC PRIVATE KEY`.
     pub(crate) label: String,
     /// Decoded content, which may be a key.
-    pub(crate) content: Zeroizing<Vec<u8>>,
+    pub(crate) content: Vec<u8>,
     /// Lines before the content, such as `DEK-Info`, with an empty line after them.
     headers: String,
 }
@@ -30,28 +29,21 @@ impl PemBlock {
         let [_, inner @ .., _] = lines.as_slice() else { return None };
         let headers = inner.iter().position(|line| line.is_empty()).filter(|_| inner[0].contains(':'));
         let (headers, inner) = inner.split_at(headers.map_or(0, |at| at + 1));
-        let content = STANDARD.decode(Zeroizing::new(inner.concat()).as_bytes()).ok().map(Zeroizing::new)?;
+        let content = STANDARD.decode(inner.concat().as_bytes()).ok()?;
         let headers = headers.iter().flat_map(|line| [line, "\n"]).collect();
         Some(Self { label: String::from_utf8(block.label.to_vec()).ok()?, content, headers })
     }
 
     /// Formats the block with lines of 64 characters, each ended by a newline.
-    pub(crate) fn to_pem(&self) -> Zeroizing<String> {
+    pub(crate) fn to_pem(&self) -> String {
         let Self { label, content, headers } = self;
-        let base64 = Zeroizing::new(STANDARD.encode(content.as_slice()));
-        let mut pem =
-            Zeroizing::new(String::with_capacity(base64.len() * 66 / 64 + 2 * label.len() + headers.len() + 40));
-        for part in ["-----BEGIN ", label, "-----\n", headers] {
-            pem.push_str(part);
-        }
+        let base64 = STANDARD.encode(content);
+        let mut pem = format!("-----BEGIN {label}-----\n{headers}");
         for line in base64.as_bytes().chunks(LINE) {
             pem.push_str(std::str::from_utf8(line).unwrap_or_default());
             pem.push('\n');
         }
-        for part in ["-----END ", label, "-----\n"] {
-            pem.push_str(part);
-        }
-        pem
+        pem + &format!("-----END {label}-----\n")
     }
 }
 
@@ -65,7 +57,7 @@ mod tests {
     #[test]
     fn blocks_are_split_and_end_with_a_newline() {
         let check = |text: &str, expected: &[&str]| {
-            let blocks: Vec<_> = PemBlock::parse_all(text).iter().map(|block| block.to_pem().to_string()).collect();
+            let blocks: Vec<_> = PemBlock::parse_all(text).iter().map(PemBlock::to_pem).collect();
             assert_eq!(blocks, expected, "{text}");
         };
         let key = "-----BEGIN EC PRIVATE KEY-----\nAQID\n-----END EC PRIVATE KEY-----";

@@ -10,7 +10,6 @@ use keyward_telemetry::error_code::ErrorCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
-use zeroize::Zeroizing;
 
 use super::content_end::ContentEnd;
 use super::{SecretFields, SecretRequest};
@@ -168,11 +167,7 @@ impl PersistedSecrets {
     }
 
     /// Returns the builder of the file's content, and resets the changes.
-    fn snapshot(
-        &self,
-        now: ClockReading,
-        tokens: &TokenWatch,
-    ) -> impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + use<> {
+    fn snapshot(&self, now: ClockReading, tokens: &TokenWatch) -> impl FnOnce() -> Option<Vec<u8>> + Send + use<> {
         let token = tokens.peek().availability.available();
         let (mut secrets, previous) = {
             let mut state = self.0.records.lock();
@@ -195,7 +190,7 @@ pub(super) fn serialize(
     secrets: &BTreeMap<SecretRequest, SecretRecord>,
     fingerprint: Option<TokenFingerprint>,
     now: ClockReading,
-) -> Option<Zeroizing<Vec<u8>>> {
+) -> Option<Vec<u8>> {
     let secrets = secrets.iter().map(|(request, record)| SavedSecret::new(request, record, now));
     let json = Snapshot::new(now, fingerprint, secrets.collect()).to_json(MAX_CONTENT);
     if json.is_none() {

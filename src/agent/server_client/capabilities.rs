@@ -17,10 +17,10 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<BTreeMap<String, Vec<String>>, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/capabilities-self", token, namespace);
-        let response = self.client.send(request.json(&json!({ "paths": paths }))).await?;
+        let response = self.send(request.json(&json!({ "paths": paths }))).await?;
         let document = parse_response::parse_json(&response, token.secret())?;
         // Vault has the paths in `data`, and beside it too.
-        let by_path = if document["data"].is_object() { &document["data"] } else { &*document };
+        let by_path = if document["data"].is_object() { &document["data"] } else { &document };
         let names = |value: &Value| {
             let names = value.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
             Some(names.collect::<Vec<_>>())

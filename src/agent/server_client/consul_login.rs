@@ -2,17 +2,18 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderName, Method};
+use http::Method;
+use http::header::CONTENT_LENGTH;
 use keyward_http::client::ClientResponse;
 use keyward_http::client::sanitize::{parse_date_header, sanitize};
-use keyward_http::zeroizing_client::ZeroizingRequest;
 use keyward_machine::secret_string::SecretString;
+use reqwest::RequestBuilder;
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::parse_response::{self, MAX_LEASE, SecretJson};
+use super::parse_response::{self, MAX_LEASE};
 use super::{CallError, LoginResponse, LookupResponse, ServerClient};
 use crate::token::{self, ClientToken, Lease};
 
@@ -26,7 +27,7 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let body = LoginBody { method, bearer: bearer.expose_secret() };
         let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
-        let response = self.client.send_within(request, self.login_timeout).await?;
+        let response = self.send_within(request, self.login_timeout).await?;
         parse_login(&response, bearer)
     }
 
@@ -37,7 +38,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<LookupResponse, CallError> {
         let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
-        let response = self.client.send(request).await?;
+        let response = self.send(request).await?;
         let document = parse_json(&response, token.secret())?;
         let lease = lease(&document, server_time(&response))?;
         let accessor = accessor(&document);
@@ -48,24 +49,20 @@ impl ServerClient {
     /// Revokes a token (`POST acl/logout`).
     pub(super) async fn consul_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
         let request = self.acl(Method::POST, "v1/acl/logout", Some(token), namespace);
-        let response = self.client.send(request).await?;
+        // The library sends none for an empty body, which some proxies require of a POST.
+        let request = request.header(CONTENT_LENGTH, 0);
+        let response = self.send(request).await?;
         parse_response::check_status(&response, token.secret())
             .map_err(|error| add_text(error, &response, token.secret()))
     }
 
-    fn acl(
-        &self,
-        method: Method,
-        path: &str,
-        token: Option<&ClientToken>,
-        namespace: Option<&str>,
-    ) -> ZeroizingRequest {
+    fn acl(&self, method: Method, path: &str, token: Option<&ClientToken>, namespace: Option<&str>) -> RequestBuilder {
         let mut request = self.client.request(method, path);
         if let Some(namespace) = namespace {
             request = request.header("x-consul-namespace", namespace);
         }
         match token {
-            Some(token) => request.auth_header(HeaderName::from_static("x-consul-token"), token.header_value()),
+            Some(token) => request.header("x-consul-token", token.header_value()),
             None => request,
         }
     }
@@ -94,7 +91,7 @@ struct LoginBody<'a> {
     bearer: &'a str,
 }
 
-fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<SecretJson, CallError> {
+fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
     parse_response::parse_json(response, sent).map_err(|error| add_text(error, response, sent))
 }
 

@@ -3,7 +3,6 @@
 use http::{HeaderMap, StatusCode};
 use keyward_http::client::ClientResponse;
 use keyward_machine::secret_string::SecretString;
-use zeroize::Zeroizing;
 
 use super::{CallError, LoginResponse, consul_login, parse_response};
 
@@ -30,7 +29,7 @@ pub fn parse(
     sent: &SecretString,
 ) -> Result<Option<LoginResponse>, CallError> {
     let headers = HeaderMap::new();
-    let body = Zeroizing::new(body.to_vec());
+    let body = body.to_vec();
     let response = ClientResponse { status, headers, body };
     if matches!(kind, ResponseKind::ConsulLogin) {
         return consul_login::parse_login(&response, sent).map(Some);

@@ -154,7 +154,7 @@ impl ServerClient {
             Some(token) => self.with_token(Method::GET, &path, token, namespace),
             None => self.request(Method::GET, &path, namespace),
         };
-        let response = self.client.send(request).await.ok()?;
+        let response = self.send(request).await.ok()?;
         let none = keyward_machine::secret_string::SecretString::default();
         let response = parse_response::parse_json(&response, token.map_or(&none, ClientToken::secret)).ok()?;
         let data = response.get("data")?;

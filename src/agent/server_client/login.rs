@@ -8,7 +8,7 @@ use keyward_machine::secret_string::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::parse_response::{self, SecretJson};
+use super::parse_response;
 use super::{CallError, LoginResponse, ServerClient, TokenVerdict};
 use crate::token::ClientToken;
 
@@ -66,9 +66,9 @@ impl ServerClient {
         options: &DerivedTokenOptions,
     ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, &format!("v1/{}", options.path()), parent, namespace);
-        let response = self.client.send(request.json(&options.to_body())).await?;
+        let response = self.send(request.json(&options.to_body())).await?;
         // A limit of uses is allowed here: it applies to the consumer of the token.
-        parse_response::login(&mut *parse_response::parse_json(&response, parent.secret())?, false)
+        parse_response::login(&mut parse_response::parse_json(&response, parent.secret())?, false)
             .map(|(response, _)| response)
     }
 
@@ -80,7 +80,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<(), CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-accessor", token, namespace);
-        let response = self.client.send(request.json(&json!({ "accessor": accessor }))).await?;
+        let response = self.send(request.json(&json!({ "accessor": accessor }))).await?;
         parse_response::check_status(&response, token.secret())
     }
 
@@ -93,10 +93,10 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
         // Whole seconds: a shorter time must not become zero.
-        let request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
+        let request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
         let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
-        let response = self.client.send(request).await?;
-        parse_response::login(&mut *parse_response::parse_json(&response, token.secret())?, true)
+        let response = self.send(request).await?;
+        parse_response::login(&mut parse_response::parse_json(&response, token.secret())?, true)
             .map(|(response, _)| response)
     }
 
@@ -131,10 +131,10 @@ impl ServerClient {
         operation: &str,
         wrapping: &ClientToken,
         namespace: Option<&str>,
-    ) -> Result<SecretJson, CallError> {
+    ) -> Result<Value, CallError> {
         let request = self.request(Method::POST, &format!("v1/sys/wrapping/{operation}"), namespace);
         let request = request.json(&WrappingBody { token: wrapping.secret().expose_secret() });
-        let response = self.client.send(request).await?;
+        let response = self.send(request).await?;
         parse_response::parse_json(&response, wrapping.secret())
     }
 
@@ -149,9 +149,9 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let mut request = self.request(Method::POST, &format!("v1/auth/{mount}/login"), namespace);
         if let Some(ttl) = wrap_ttl {
-            request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
+            request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
         }
-        let response = self.client.send_within(request.json(body), self.login_timeout).await?;
+        let response = self.send_within(request.json(body), self.login_timeout).await?;
         let mut response = parse_response::parse_json(&response, sent)?;
         match parse_response::login(&mut response, wrap_ttl.is_some())? {
             (response, None) => Ok(response),

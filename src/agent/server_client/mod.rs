@@ -14,12 +14,13 @@ pub mod fuzz;
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use keyward_http::client;
-use keyward_http::reverse_proxy::UpstreamRecorder;
-use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
+use keyward_http::client::{self, Client, ClientResponse, TransportError};
+use keyward_http::reverse_proxy::{UpstreamOutcome, UpstreamRecorder};
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::metrics::Metrics;
+use reqwest::RequestBuilder;
 use serde::{Serialize, Serializer};
+use tokio::time::Instant;
 
 use crate::token;
 use crate::token::{ClientToken, Lease};
@@ -27,7 +28,6 @@ use crate::token::{ClientToken, Lease};
 pub use error::{CallError, TokenVerdict};
 pub(crate) use error::{is_bare_denial, is_outage};
 pub use login::{DerivedTokenKind, DerivedTokenOptions};
-pub(crate) use parse_response::zeroize_json;
 pub(crate) use path_class::PathClass;
 pub(crate) use secret::SecretLease;
 pub use secret::{SecretFields, SecretOp, SecretRequest, SecretResponse};
@@ -70,7 +70,8 @@ impl ServerKind {
 pub struct ServerClient {
     name: String,
     kind: ServerKind,
-    client: ZeroizingClient,
+    client: Client,
+    recorder: Option<UpstreamRecorder>,
     login_timeout: Duration,
     kv_mounts: kv_mounts::KvMounts,
 }
@@ -144,17 +145,16 @@ pub struct RenewResponse {
 impl ServerClient {
     /// Builds a client without sending anything.
     pub fn build(options: &ServerClientOptions) -> Result<Self, client::BuildError> {
-        let client = ZeroizingClient::build(&options.client)?;
+        let client = options.client.build()?;
         let name = options.name.clone();
         let kv_mounts = kv_mounts::KvMounts::default();
-        Ok(Self { name, kind: options.kind, client, login_timeout: options.login_timeout, kv_mounts })
+        Ok(Self { name, kind: options.kind, client, recorder: None, login_timeout: options.login_timeout, kv_mounts })
     }
 
     /// Counts the requests to the server, by its name in the configuration.
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
-        let recorder = UpstreamRecorder::new(metrics, &self.name, &PathClass::NAMES);
-        self.client.record_in(recorder, |path| PathClass::from_path(path).index());
+        self.recorder = Some(UpstreamRecorder::new(metrics, &self.name, &PathClass::NAMES));
         self
     }
 
@@ -200,15 +200,15 @@ impl ServerClient {
             return self.consul_lookup(token, namespace).await;
         }
         let request = self.with_token(Method::GET, "v1/auth/token/lookup-self", token, namespace);
-        let response = self.client.send(request).await?;
-        parse_response::lookup(&*parse_response::parse_json(&response, token.secret())?)
+        let response = self.send(request).await?;
+        parse_response::lookup(&parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Renews a token (`POST auth/token/renew-self`) for the server's default increment.
     pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<RenewResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/renew-self", token, namespace);
-        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
-        parse_response::renewal(&*parse_response::parse_json(&response, token.secret())?)
+        let response = self.send(request.json(&serde_json::Map::new())).await?;
+        parse_response::renewal(&parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Revokes a token (`POST auth/token/revoke-self`, for Consul `POST acl/logout`).
@@ -217,11 +217,29 @@ impl ServerClient {
             return self.consul_logout(token, namespace).await;
         }
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-self", token, namespace);
-        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
+        let response = self.send(request.json(&serde_json::Map::new())).await?;
         parse_response::check_status(&response, token.secret())
     }
 
-    fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> ZeroizingRequest {
+    /// Sends a request and reads its whole response, of any status, within the server's time limit.
+    async fn send(&self, request: RequestBuilder) -> Result<ClientResponse, TransportError> {
+        self.send_within(request, self.client.timeout()).await
+    }
+
+    /// Sends a request like [`ServerClient::send`] within `time`.
+    async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<ClientResponse, TransportError> {
+        let Some(recorder) = &self.recorder else { return Box::pin(self.client.send_within(request, time)).await };
+        let (http, request) = request.build_split();
+        let request = request.map_err(|error| self.client.failed(error))?;
+        let path = request.url().path();
+        let class = PathClass::from_path(path.split_once("/v1/").map_or(path, |(_, below)| below));
+        let started = Instant::now();
+        let result = Box::pin(self.client.send_within(RequestBuilder::from_parts(http, request), time)).await;
+        recorder.record(class.index(), UpstreamOutcome::from_call(&result), started.elapsed());
+        result
+    }
+
+    fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> RequestBuilder {
         // A listener of Vault Agent or keyward in between may require this header (`require_request_header`).
         let request = self.client.request(method, path).header("x-vault-request", "true");
         match namespace {
@@ -230,8 +248,8 @@ impl ServerClient {
         }
     }
 
-    fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> ZeroizingRequest {
-        self.request(method, path, namespace).auth_header(TOKEN_HEADER, token.header_value())
+    fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> RequestBuilder {
+        self.request(method, path, namespace).header(TOKEN_HEADER, token.header_value())
     }
 }
 

@@ -1,13 +1,11 @@
 //! Parses responses of the server. Every field is checked; errors name the field and never hold its value.
 
-use std::ops::{Deref, DerefMut};
 use std::time::{Duration, SystemTime};
 
 use keyward_http::client::ClientResponse;
 use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
 use keyward_machine::secret_string::SecretString;
 use serde_json::Value;
-use zeroize::Zeroize as _;
 
 use super::error::CallError;
 use super::{LoginResponse, LookupResponse, RenewResponse};
@@ -21,46 +19,12 @@ const MAX_POLICIES: usize = 256;
 const MAX_ERRORS: usize = 4;
 
 /// Parses a successful response as a JSON object.
-pub(super) fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<SecretJson, CallError> {
+pub(super) fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
     check_status(response, sent)?;
     serde_json::from_slice(&response.body)
         .ok()
         .filter(Value::is_object)
-        .map(SecretJson)
         .ok_or_else(|| invalid("it is not a JSON object", ""))
-}
-
-/// JSON of a response, which may repeat the call's token. Zeroed on drop.
-pub(super) struct SecretJson(Value);
-
-impl Deref for SecretJson {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        &self.0
-    }
-}
-
-impl DerefMut for SecretJson {
-    fn deref_mut(&mut self) -> &mut Value {
-        &mut self.0
-    }
-}
-
-impl Drop for SecretJson {
-    fn drop(&mut self) {
-        zeroize_json(&mut self.0);
-    }
-}
-
-/// Zeroes every string of a JSON value. Numbers and field names stay.
-pub(crate) fn zeroize_json(value: &mut Value) {
-    match value {
-        Value::String(text) => text.zeroize(),
-        Value::Array(values) => values.iter_mut().for_each(zeroize_json),
-        Value::Object(fields) => fields.values_mut().for_each(zeroize_json),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// Returns true for the response of a server to a list of nothing: a 404 with an empty list of errors, and nothing else.

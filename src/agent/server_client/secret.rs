@@ -10,11 +10,11 @@ use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::parse_response::{self, MAX_LEASE, zeroize_json};
+use super::parse_response::{self, MAX_LEASE};
 use super::{CallError, ServerClient};
 use crate::token::{ClientToken, Lease};
 
-/// JSON fields of a secret. Zeroed on drop; Debug prints none of them.
+/// JSON fields of a secret. Debug prints none of them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretFields(Map<String, Value>);
@@ -22,12 +22,6 @@ pub struct SecretFields(Map<String, Value>);
 impl fmt::Debug for SecretFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretFields")
-    }
-}
-
-impl Drop for SecretFields {
-    fn drop(&mut self) {
-        self.0.values_mut().for_each(zeroize_json);
     }
 }
 
@@ -176,7 +170,7 @@ impl ServerClient {
             SecretOp::Write(fields) if in_data => request(Method::POST).json(&json!({ "data": fields })),
             SecretOp::Write(fields) => request(Method::POST).json(fields),
         };
-        let response = self.client.send(request).await?;
+        let response = self.send(request).await?;
         let none = SecretString::default();
         // Vault responds with 204 to writes that return nothing.
         if response.status == StatusCode::NO_CONTENT {
@@ -195,7 +189,7 @@ impl ServerClient {
                     date,
                 })
             }
-            response => secret(&mut *response?),
+            response => secret(&mut response?),
         }
     }
 
@@ -208,8 +202,8 @@ impl ServerClient {
     ) -> Result<Lease, CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/renew", token, namespace);
         let body = json!({ "lease_id": lease.id, "increment": lease.lease.ttl.as_secs() });
-        let response = self.client.send(request.json(&body)).await?;
-        parse_lease(&*parse_response::parse_json(&response, token.secret())?)
+        let response = self.send(request.json(&body)).await?;
+        parse_lease(&parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Revokes a lease (`PUT sys/leases/revoke`).
@@ -220,7 +214,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<(), CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
-        let response = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
+        let response = self.send(request.json(&json!({ "lease_id": lease.id }))).await?;
         parse_response::check_status(&response, token.secret())
     }
 }

@@ -37,7 +37,7 @@ impl Envelope {
     }
 
     /// Encrypts `plain`. Reads the reader's key the first time.
-    pub(super) async fn seal(&mut self, plain: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
+    pub(super) async fn seal(&mut self, plain: Vec<u8>) -> Result<Vec<u8>, EnvelopeError> {
         let reader = if let Some(reader) = self.reader {
             reader
         } else {
@@ -57,11 +57,11 @@ impl Envelope {
         if let Some((last, bytes)) = &self.last
             && last.as_ref() == hash.as_ref()
         {
-            return Ok(Zeroizing::new(bytes.clone()));
+            return Ok(bytes.clone());
         }
         let bytes = encrypt(plain, &reader, &self.options).map_err(|Unspecified| EnvelopeError::Crypto)?;
         self.last = Some((hash, bytes.clone()));
-        Ok(Zeroizing::new(bytes))
+        Ok(bytes)
     }
 }
 
@@ -92,17 +92,10 @@ struct EnvelopeJson {
     encrypted_payload: String,
 }
 
-/// Encrypts `plain` with an ephemeral key pair: whoever reads this process's memory later cannot decrypt earlier envelopes.
-fn encrypt(
-    mut plain: Zeroizing<Vec<u8>>,
-    reader: &PublicKey,
-    options: &SinkEncryption,
-) -> Result<Vec<u8>, Unspecified> {
+/// Encrypts bytes with an ephemeral key pair: whoever reads this process's memory later cannot decrypt earlier envelopes.
+fn encrypt(mut bytes: Vec<u8>, reader: &PublicKey, options: &SinkEncryption) -> Result<Vec<u8>, Unspecified> {
     let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new())?;
     let public_key = private.compute_public_key()?;
-    // Room for the tag, so that the plain bytes are not copied to a larger buffer.
-    let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
-    sealed.append(&mut plain);
     // Refuses keys of small order, with which every shared secret would be zero (RFC 7748, section 6.1).
     let nonce = agree_ephemeral(private, UnparsedPublicKey::new(&X25519, reader), Unspecified, |shared_secret| {
         let mut key = Zeroizing::new([0; 32]);
@@ -117,12 +110,12 @@ fn encrypt(
             key.copy_from_slice(shared_secret.get(..32).ok_or(Unspecified)?);
         }
         let key = RandomizedNonceKey::new(&AES_256_GCM, &*key)?;
-        key.seal_in_place_append_tag(Aad::from(options.aad.as_bytes()), &mut *sealed)
+        key.seal_in_place_append_tag(Aad::from(options.aad.as_bytes()), &mut bytes)
     })?;
     let sealed = EnvelopeJson {
         curve25519_public_key: STANDARD.encode(public_key),
         nonce: STANDARD.encode(nonce.as_ref()),
-        encrypted_payload: STANDARD.encode(&*sealed),
+        encrypted_payload: STANDARD.encode(&bytes),
     };
     serde_json::to_vec(&sealed).map_err(|_| Unspecified)
 }
@@ -197,7 +190,7 @@ mod tests {
     #[test]
     fn only_the_reader_decrypts_with_the_same_derivation_and_additional_data() {
         for (derive_key, aad) in [(true, "web"), (true, ""), (false, "web"), (false, "")] {
-            let plain = Zeroizing::new(b"hvs.canary".to_vec());
+            let plain = b"hvs.canary".to_vec();
             let sealed = encrypt(plain, &reader(), &options(derive_key, aad)).unwrap();
             assert!(!sealed.windows(6).any(|part| part == b"canary"));
             assert_eq!(open(&sealed, &PRIVATE, derive_key, aad).unwrap(), b"hvs.canary");
@@ -209,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_key_of_small_order_is_refused() {
-        assert!(encrypt(Zeroizing::new(b"hvs.canary".to_vec()), &[0; 32], &options(true, "")).is_err());
+        assert!(encrypt(b"hvs.canary".to_vec(), &[0; 32], &options(true, "")).is_err());
     }
 
     #[test]

@@ -13,7 +13,6 @@ use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::outage::Outage;
 use keyward_telemetry::time_format::seconds;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use super::envelope::Envelope;
 use super::error::SinkError;
@@ -329,7 +328,7 @@ async fn wait_for_change(watched: Option<&WatchedOutput>) {
 
 /// Change of the file.
 enum FileAction {
-    Write(Zeroizing<Vec<u8>>),
+    Write(Vec<u8>),
     Truncate,
     Remove,
 }

@@ -2,22 +2,19 @@
 
 use keyward_telemetry::time_format::format_rfc3339;
 use serde::Serialize;
-use zeroize::Zeroizing;
 
 use super::SinkFormat;
 use crate::token::{Token, TokenKind};
 
 /// Formats a token. Only the environment format ends in a newline.
-pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
+pub(super) fn render(token: &Token, format: SinkFormat) -> Vec<u8> {
     let secret = token.secret.secret().expose_secret();
     match format {
-        SinkFormat::Raw => Zeroizing::new(secret.as_bytes().to_vec()),
+        SinkFormat::Raw => secret.as_bytes().to_vec(),
         SinkFormat::Env(name) => {
             // Tokens are visible ASCII; within single quotes a shell interprets only the quote itself.
             let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+/=".contains(&byte));
-            let mut line = Zeroizing::new(String::with_capacity(name.len() + secret.len() * 4 + 4));
-            line.push_str(name);
-            line.push('=');
+            let mut line = format!("{name}=");
             if plain {
                 line.push_str(secret);
             } else {
@@ -32,7 +29,7 @@ pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
                 line.push('\'');
             }
             line.push('\n');
-            Zeroizing::new(line.as_bytes().to_vec())
+            line.into_bytes()
         }
         SinkFormat::Json => match &token.kind {
             TokenKind::Wrapping { creation_time, creation_path, .. } => json(&WrappedTokenJson {
@@ -72,14 +69,9 @@ struct WrappedTokenJson<'a> {
     creation_path: &'a str,
 }
 
-fn json(value: &impl Serialize) -> Zeroizing<Vec<u8>> {
-    // Large enough not to grow: a buffer that grows leaves a copy of the token behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
-    if serde_json::to_writer(&mut *bytes, value).is_err() {
-        // Cannot fail: strings, numbers and lists have a JSON form, and writing to a vector does not fail.
-        bytes.clear();
-    }
-    bytes
+fn json(value: &impl Serialize) -> Vec<u8> {
+    // Cannot fail: strings, numbers and lists have a JSON form.
+    serde_json::to_vec(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use keyward_machine::os;
 use keyward_machine::secure_dir::{Dir, DirError, Missing};
 use keyward_telemetry::error_code::ErrorCode;
 use rustix::fs::{Mode, OFlags};
-use zeroize::Zeroizing;
 
 use super::evaluation::WrittenFile;
 use super::{Encoding, TemplateFile};
@@ -87,11 +86,10 @@ impl TemplateFile {
 }
 
 /// Decodes base64 with or without padding and line breaks.
-fn decode(text: &str) -> Result<Zeroizing<Vec<u8>>, DeliveryError> {
-    let mut coded = Zeroizing::new(Vec::with_capacity(text.len()));
-    coded.extend(text.bytes().filter(|byte| !byte.is_ascii_whitespace()));
-    let decoded = STANDARD.decode(&*coded).or_else(|_| STANDARD_NO_PAD.decode(&*coded));
-    decoded.map(Zeroizing::new).map_err(|_| DeliveryError::Encoding)
+fn decode(text: &str) -> Result<Vec<u8>, DeliveryError> {
+    let coded: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let decoded = STANDARD.decode(&coded).or_else(|_| STANDARD_NO_PAD.decode(&coded));
+    decoded.map_err(|_| DeliveryError::Encoding)
 }
 
 impl WrittenFile {
@@ -250,7 +248,7 @@ mod tests {
     }
 
     fn written(text: &str) -> WrittenFile {
-        WrittenFile { mode: 0o440, owner: None, group: None, content: text.to_owned().into() }
+        WrittenFile { mode: 0o440, owner: None, group: None, content: text.to_owned() }
     }
 
     #[test]

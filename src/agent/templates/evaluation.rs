@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keyward_machine::secret_string::SecretString;
-use zeroize::Zeroizing;
 
 use super::engine::Failure;
 use crate::secrets::{SecretRequest, SecretResponse};
@@ -41,7 +40,7 @@ pub struct WrittenFile {
     /// Name or number of the group; `None` for the agent's group.
     pub group: Option<String>,
     /// The text.
-    pub content: Zeroizing<String>,
+    pub content: String,
 }
 
 impl std::fmt::Debug for WrittenFile {
@@ -81,10 +80,7 @@ impl Evaluation {
         appends: bool,
     ) -> Result<(), &'static str> {
         if let Some(previous) = self.files.get(&path).filter(|_| appends) {
-            let mut content = Zeroizing::new(String::with_capacity(previous.content.len() + file.content.len()));
-            content.push_str(&previous.content);
-            content.push_str(&file.content);
-            file.content = content;
+            file.content.insert_str(0, &previous.content);
         }
         let others = self.files.iter().filter(|(other, _)| **other != path).map(|(_, other)| other.content.len());
         if others.sum::<usize>() + file.content.len() > MAX_WRITTEN {

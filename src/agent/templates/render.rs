@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use zeroize::Zeroizing;
-
 use super::compile::Template;
 use super::engine::{Options, execute};
 use super::error::TemplateError;
@@ -19,7 +17,7 @@ pub enum Rendered {
     /// The rendered text.
     Complete {
         /// The text.
-        text: Zeroizing<String>,
+        text: String,
         /// Further files that it writes, by path.
         files: BTreeMap<PathBuf, WrittenFile>,
     },

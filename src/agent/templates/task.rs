@@ -22,7 +22,6 @@ use keyward_telemetry::metrics::Metrics;
 use keyward_telemetry::outage::Outage;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use super::compile::Template;
 use super::delivery::{
@@ -239,7 +238,7 @@ impl TemplateTask {
 
     async fn deliver(
         &mut self,
-        text: Zeroizing<String>,
+        text: String,
         files: BTreeMap<PathBuf, WrittenFile>,
         is_restoring: bool,
     ) -> Result<(), DeliveryError> {

@@ -75,7 +75,7 @@ fn render_and_list(contents: &str) -> (Rendered, BTreeSet<Dependency>) {
 
 fn check(contents: &str, expected: &str) {
     match render(contents) {
-        Rendered::Complete { text, .. } => assert_eq!(*text, expected, "{contents}"),
+        Rendered::Complete { text, .. } => assert_eq!(text, expected, "{contents}"),
         other => panic!("{contents}: {other:?}"),
     }
 }
@@ -122,7 +122,7 @@ fn the_syntax_is_gos() {
     check("{{ range $i := loop 5 }}{{ if eq $i 3 }}{{ break }}{{ end }}{{ $i }}{{ end }}", "012");
     let other = TemplateSource { left: "[[".to_owned(), right: "]]".to_owned(), ..text("{{ [[ \"x\" | toUpper ]] }}") };
     let rendered = Template::compile(other).unwrap().render(known(), SystemTime::UNIX_EPOCH);
-    assert!(matches!(rendered, Rendered::Complete { text, .. } if *text == "{{ X }}"));
+    assert!(matches!(rendered, Rendered::Complete { text, .. } if text == "{{ X }}"));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn errors_of_compilation_have_a_position() {
 fn a_json_null_is_printed_as_in_go_and_a_missing_key_is_an_error() {
     let app = "{{ with secret \"secret/data/app\" }}";
     let check = |contents: &str, expected: &str| match render(&format!("{app}{contents}{{{{ end }}}}")) {
-        Rendered::Complete { text, .. } => assert_eq!(*text, expected, "{contents}"),
+        Rendered::Complete { text, .. } => assert_eq!(text, expected, "{contents}"),
         other => panic!("{contents}: {other:?}"),
     };
     check("{{ .Data.data.nothing }}", "<no value>");

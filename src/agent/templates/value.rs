@@ -3,7 +3,6 @@
 use serde_json::Value as Json;
 
 use super::engine::{Value, format_json};
-use crate::secrets::zeroize_json;
 
 /// Converts JSON that a function parsed: numbers are floating-point numbers, as in Go.
 pub(super) fn from_json(json: &Json) -> Value {
@@ -30,14 +29,5 @@ fn convert(json: &Json, number: &dyn Fn(&serde_json::Number) -> Value) -> Value 
         Json::String(text) => Value::text(text.as_str()),
         Json::Array(items) => Value::list(items.iter().map(|item| convert(item, number))),
         Json::Object(fields) => Value::map(fields.iter().map(|(key, value)| (key.as_str(), convert(value, number)))),
-    }
-}
-
-/// JSON that is zeroed on drop.
-pub(super) struct ZeroizingJson(pub(super) Json);
-
-impl Drop for ZeroizingJson {
-    fn drop(&mut self) {
-        zeroize_json(&mut self.0);
     }
 }

@@ -22,5 +22,5 @@ pub fn waits(file: &[u8], now: ClockReading) -> Option<[Duration; 3]> {
 /// Reads a decrypted token and serializes it again; `None` if it is refused or has ended.
 pub fn reserialize_token(plain: &[u8], now: ClockReading) -> Option<Vec<u8>> {
     let token = deserialize_token(plain, now).ok()??;
-    serialize_token(&token).map(|bytes| bytes.to_vec())
+    serialize_token(&token)
 }

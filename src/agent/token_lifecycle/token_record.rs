@@ -7,7 +7,6 @@ use std::time::Duration;
 use keyward_machine::clock::{ClockReading, millis};
 use keyward_machine::secret_string::SecretString;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
 use super::schedule::TokenLifetime;
@@ -34,7 +33,7 @@ struct TokenRecord<'a> {
 }
 
 /// Serializes a token; returns `None` if that fails.
-pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8>>> {
+pub(super) fn serialize_token(current: &CurrentToken) -> Option<Vec<u8>> {
     let token = &current.token;
     let wrapping = match &token.kind {
         TokenKind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
@@ -56,9 +55,7 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
         lookup_status: current.lookup_status,
         outdated: current.outdated,
     };
-    let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
-    serde_json::to_writer(&mut *bytes, &record).ok()?;
-    Some(bytes)
+    serde_json::to_vec(&record).ok()
 }
 
 /// Returns seconds, rounded up: the reader bounds the saved end by them, so that fewer would bring it forward.

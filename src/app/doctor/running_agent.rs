@@ -112,7 +112,7 @@ async fn get(client: &Client, contact: &AgentContact, path: &str) -> Result<(Sta
         request = request.header("x-vault-token", key.expose_secret());
     }
     let response = client.send(request).await?;
-    Ok((response.status, response.body.to_vec()))
+    Ok((response.status, response.body))
 }
 
 /// Returns the process that listens on a unix socket.

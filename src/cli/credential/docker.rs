@@ -2,7 +2,6 @@
 //! (docker-credential-helpers, `credentials`).
 
 use serde::Serialize;
-use zeroize::Zeroizing;
 
 use super::{HelperRequest, print_response, read_input};
 use crate::cli::{Exit, print_error};
@@ -56,14 +55,8 @@ fn get(request: &HelperRequest) -> Result<Exit, Exit> {
     let login = config.read(credential)?;
     let credential =
         DockerResponse { server, username: login.username.expose_secret(), secret: login.password.expose_secret() };
-    // With enough capacity, so that a reallocation leaves no copy behind.
-    let mut line = Zeroizing::new(Vec::with_capacity(super::MAX_INPUT_BYTES));
-    let written = serde_json::to_writer(&mut *line, &credential).is_ok();
-    line.push(b'\n');
-    match std::str::from_utf8(&line) {
-        Ok(line) if written => Ok(print_response(line)),
-        _ => Err(Exit::Failed),
-    }
+    let line = serde_json::to_string(&credential).map_err(|_| Exit::Failed)?;
+    Ok(print_response(&(line + "\n")))
 }
 
 /// Each host with its user's name. A credential that cannot be read is omitted, with an error on standard error.

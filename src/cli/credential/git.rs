@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use keyward_http::client::is_loopback;
 use keyward_machine::secret_string::SecretString;
 use url::{Host, Url};
-use zeroize::Zeroizing;
 
 use super::{HelperRequest, HostCredential, print_response, read_input};
 use crate::cli::{Exit, print_error};
@@ -58,7 +57,7 @@ impl<'a> GitRequest<'a> {
 }
 
 /// Formats the lines for git; `None` if a value has a line break, which would begin another attribute.
-fn format_response(login: &HostCredential) -> Option<Zeroizing<String>> {
+fn format_response(login: &HostCredential) -> Option<String> {
     let line = |value: &SecretString| !value.expose_secret().contains(['\n', '\r', '\0']);
     if !line(&login.username) || !line(&login.password) {
         return None;
@@ -68,11 +67,7 @@ fn format_response(login: &HostCredential) -> Option<Zeroizing<String>> {
     let since = login.expires.and_then(|expires| expires.duration_since(SystemTime::UNIX_EPOCH).ok());
     // Git before 2.40 ignores it. Later versions ask again after it, and pass it to helpers that store passwords.
     let expiry = since.map(|since| format!("password_expiry_utc={}\n", since.as_secs())).unwrap_or_default();
-    let mut lines = Zeroizing::new(String::with_capacity(name.len() + password.len() + expiry.len() + 32));
-    for part in ["username=", name, "\npassword=", password, "\n", &expiry] {
-        lines.push_str(part);
-    }
-    Some(lines)
+    Some(format!("username={name}\npassword={password}\n{expiry}"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use keyward_agent::server_client::{CallError, TokenVerdict};
 use keyward_app::one_shot_render::OneShotReader;
 use keyward_config::{self as config, Config, Credential, Environment, LoadOutcome, Purpose};
 use keyward_machine::secret_string::SecretString;
-use zeroize::Zeroizing;
 
 use super::agent_client::ProxyEndpoint;
 use super::command_config::require_values;
@@ -164,8 +163,8 @@ impl LoadedConfig {
 }
 
 /// Standard input, which names a host: a few lines.
-fn read_input() -> Result<Zeroizing<String>, Exit> {
-    let mut text = Zeroizing::new(String::with_capacity(MAX_INPUT_BYTES));
+fn read_input() -> Result<String, Exit> {
+    let mut text = String::new();
     let read = std::io::stdin().lock().take(MAX_INPUT_BYTES as u64).read_to_string(&mut text);
     read.map(|_| text).map_err(|error| {
         print_error(&format!("standard input cannot be read: {error}"));

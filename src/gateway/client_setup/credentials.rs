@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use keyward_machine::secret_string::SecretString;
 use serde_json::json;
-use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
 use super::terraform_config_file::{TerraformConfigFileError, read_token};
@@ -96,18 +95,18 @@ pub fn respond(
     host: &ServiceHost,
     managed_host: &ServiceHost,
     token_file: &ClientTokenFile,
-) -> Result<Zeroizing<String>, CredentialsError> {
+) -> Result<String, CredentialsError> {
     match verb {
         CredentialsVerb::Get if host == managed_host => {
-            Ok(Zeroizing::new(json!({ "token": token_file.read(host)?.expose_secret() }).to_string()))
+            Ok(json!({ "token": token_file.read(host)?.expose_secret() }).to_string())
         }
         // Terraform then continues as without a helper.
-        CredentialsVerb::Get => Ok(Zeroizing::new("{}".to_owned())),
+        CredentialsVerb::Get => Ok("{}".to_owned()),
         // `terraform login` stores a person's token; the gateway puts its own on every call, so that one would never be used.
         CredentialsVerb::Store if host == managed_host => Err(CredentialsError::ManagedHost(host.clone())),
         CredentialsVerb::Store => Err(CredentialsError::OtherHost(host.clone())),
         // There is nothing to delete.
-        CredentialsVerb::Forget => Ok(Zeroizing::new(String::new())),
+        CredentialsVerb::Forget => Ok(String::new()),
     }
 }
 

@@ -5,25 +5,24 @@ use std::path::Path;
 
 use keyward_hcl::{Attribute, Node, Object, Position};
 use serde_json::Value;
-use zeroize::Zeroizing;
 
 use super::hcl_value::to_hcl;
 use super::shared_settings::{FileSettings, OCI_BLOCK, OCI_PATHS, Setting, absolute, shared_name};
 
 /// Replacement of a part of the text.
-type Edit = (Range<usize>, Zeroizing<String>);
+type Edit = (Range<usize>, String);
 
 /// Returns the text without its shared settings and with absolute paths, and the settings. A text that is no HCL stays as it
 /// is: the program that reads it says what is wrong.
-pub(super) fn take(text: &str, folder: &Path) -> (Zeroizing<String>, FileSettings) {
-    let text = Zeroizing::new(text.trim_start_matches('\u{feff}').replace("\r\n", "\n"));
+pub(super) fn take(text: &str, folder: &Path) -> (String, FileSettings) {
+    let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let mut settings = FileSettings::new();
     let Ok(object) = keyward_hcl::read(&text) else { return (text, settings) };
     let mut edits: Vec<Edit> = Vec::new();
     for attribute in &object.attributes {
         if let Some(name) = shared_name(&attribute.key) {
             if let Some((range, setting)) = find_setting(&text, attribute) {
-                edits.push((range, Zeroizing::default()));
+                edits.push((range, String::new()));
                 settings.insert(name, setting);
             }
         } else if attribute.key == OCI_BLOCK

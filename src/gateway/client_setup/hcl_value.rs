@@ -1,11 +1,10 @@
 //! JSON values written as HCL.
 
 use serde_json::Value;
-use zeroize::Zeroizing;
 
 /// Converts a value to HCL; `None` for null and for strings with `${`, which would begin an expression.
-pub(super) fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
-    let mut text = Zeroizing::new(String::new());
+pub(super) fn to_hcl(value: &Value) -> Option<String> {
+    let mut text = String::new();
     match value {
         Value::Object(members) => {
             text.push_str("{\n");

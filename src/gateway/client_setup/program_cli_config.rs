@@ -11,7 +11,6 @@ use keyward_machine::atomic_file::{self, Attributes, ReplaceError};
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::hex::encode_hex;
 use serde_json::{Map, Value, json};
-use zeroize::Zeroizing;
 
 use super::ServiceHost;
 use super::hcl_value::to_hcl;
@@ -67,7 +66,7 @@ impl ProgramCliConfig {
 #[derive(Debug)]
 pub struct PreparedCliConfig {
     file: PathBuf,
-    text: Zeroizing<String>,
+    text: String,
 }
 
 impl PreparedCliConfig {
@@ -90,7 +89,7 @@ fn merge(
     host: &ServiceHost,
     address: &str,
     token: Option<&SecretString>,
-) -> Result<Zeroizing<String>, ProgramCliConfigError> {
+) -> Result<String, ProgramCliConfigError> {
     let mut shared = SharedSettings::default();
     let mut contents = Vec::new();
     for file in files {
@@ -105,7 +104,7 @@ fn merge(
         });
         return Ok(merge_documents(documents, &shared, host, address, token));
     }
-    let mut text = Zeroizing::new(format!("{HEADER_COMMENT}\n"));
+    let mut text = format!("{HEADER_COMMENT}\n");
     for (key, value) in shared.to_hcl() {
         text.extend([key, " = ", &*value, "\n"]);
     }
@@ -131,7 +130,7 @@ fn merge_documents(
     host: &ServiceHost,
     address: &str,
     token: Option<&SecretString>,
-) -> Zeroizing<String> {
+) -> String {
     let mut merged = Map::new();
     for (key, value) in documents.flatten() {
         match (merged.get_mut(&key), value) {
@@ -151,7 +150,7 @@ fn merge_documents(
     if let Some(token) = token {
         set("credentials", &host.to_string(), json!({ "token": token.expose_secret() }));
     }
-    Zeroizing::new(format!("{:#}\n", Value::Object(merged)))
+    format!("{:#}\n", Value::Object(merged))
 }
 
 const HEADER_COMMENT: &str =

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use zeroize::Zeroizing;
 
 use super::hcl_value::to_hcl;
 
@@ -98,11 +97,10 @@ impl SharedSettings {
     }
 
     /// Returns names and values in HCL.
-    pub(super) fn to_hcl(&self) -> impl Iterator<Item = (&'static str, Zeroizing<String>)> {
-        let literal =
-            |setting: &Setting| setting.literal.clone().map(Zeroizing::new).or_else(|| to_hcl(&setting.value));
+    pub(super) fn to_hcl(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let literal = |setting: &Setting| setting.literal.clone().or_else(|| to_hcl(&setting.value));
         let texts = self.texts.iter().filter_map(move |(name, setting)| Some((*name, literal(setting)?)));
-        texts.chain(self.switches.iter().map(|name| (*name, Zeroizing::new("true".to_owned()))))
+        texts.chain(self.switches.iter().map(|name| (*name, "true".to_owned())))
     }
 
     /// Returns names and values in JSON.

@@ -15,7 +15,6 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use super::ServiceHost;
 use super::service_host::LOCAL_HOST;
@@ -56,7 +55,7 @@ pub enum ClientTokenSource {
 
 impl ClientTokenSource {
     /// Renders the file; `None` while there is no token.
-    fn render(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
+    fn render(&mut self, host: &ServiceHost) -> Option<String> {
         let aliases = host.aliases();
         let host = host.to_string();
         let document = match self {
@@ -74,7 +73,7 @@ impl ClientTokenSource {
                 json!({ MARKER_KEY: MARKER_TEXT, "credentials": { &host: { "token": token.secret().expose_secret() } } })
             }
         };
-        Some(Zeroizing::new(format!("{document:#}\n")))
+        Some(format!("{document:#}\n"))
     }
 
     /// Returns the address and token for clients; `None` while there is no token. `platform` is the platform's own
@@ -245,7 +244,7 @@ pub(crate) fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString
 }
 
 /// Reads an existing file of moderate size.
-fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TerraformConfigFileError> {
+fn read_existing(file: &Path) -> Result<Option<String>, TerraformConfigFileError> {
     let unreadable = |source| TerraformConfigFileError::Read { file: file.to_owned(), source };
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -257,7 +256,7 @@ fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TerraformConf
         }
         Ok(_) => {}
     }
-    std::fs::read_to_string(file).map(|text| Some(Zeroizing::new(text))).map_err(unreadable)
+    std::fs::read_to_string(file).map(Some).map_err(unreadable)
 }
 
 /// Largest file that is read to see who wrote it, in bytes.

@@ -4,7 +4,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use zeroize::Zeroizing;
 
 use super::hcl_settings;
 use super::hcl_value::to_hcl;
@@ -14,7 +13,7 @@ use super::shared_settings::{self, FileSettings};
 #[derive(Debug)]
 pub(super) struct ConfigFile {
     file: PathBuf,
-    text: Zeroizing<String>,
+    text: String,
 }
 
 impl ConfigFile {
@@ -26,7 +25,7 @@ impl ConfigFile {
             return Ok(None);
         }
         let file = std::fs::File::open(path).map_err(unreadable)?;
-        let mut text = Zeroizing::new(String::new());
+        let mut text = String::new();
         file.take(MAX_FILE_SIZE).read_to_string(&mut text).map_err(unreadable)?;
         if text.len() as u64 == MAX_FILE_SIZE {
             return Err(UserConfigError::Unusable { file: path.to_owned(), reason: "is too large".to_owned() });
@@ -65,7 +64,7 @@ impl ConfigFile {
 #[derive(Debug)]
 pub(super) enum ConfigContent {
     Json(Map<String, Value>),
-    Hcl(Zeroizing<String>),
+    Hcl(String),
 }
 
 /// Blocks with a label: in JSON an object keyed by label, or an array of such objects.
@@ -87,11 +86,8 @@ fn collect_labels(blocks: Value) -> Option<Map<String, Value>> {
 const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// Converts a JSON document to HCL blocks.
-pub(super) fn to_blocks(
-    file: &ConfigFile,
-    document: &Map<String, Value>,
-) -> Result<Zeroizing<String>, UserConfigError> {
-    let mut text = Zeroizing::new(String::new());
+pub(super) fn to_blocks(file: &ConfigFile, document: &Map<String, Value>) -> Result<String, UserConfigError> {
+    let mut text = String::new();
     for (key, value) in document {
         let unusable =
             || file.unusable(format!("has {key:?}, which cannot be converted to HCL; write all files in one syntax"));

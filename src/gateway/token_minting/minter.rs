@@ -7,7 +7,6 @@ use std::time::Duration;
 use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use keyward_http::client::{self, ServerAddress, TlsOptions};
-use keyward_http::zeroizing_client::ZeroizingClient;
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_machine::file_watch::FileWatch;
 use keyward_machine::secret_string::SecretString;
@@ -87,8 +86,7 @@ impl Minter {
         };
         let owner = options.owner.clone();
         let clock_offset = Mutex::default();
-        let calls =
-            Arc::new(TokenApi { client: ZeroizingClient::build(&client)?, owner, clock: clock.clone(), clock_offset });
+        let calls = Arc::new(TokenApi { client: client.build()?, owner, clock: clock.clone(), clock_offset });
         let path = lock_file(&options, &local_token_file);
         let lock = MintLock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
         let (publisher, watch) = credential_channel("the platform token has not been minted yet");

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use http::header::AUTHORIZATION;
-use http::{Method, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use keyward_http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use keyward_http::client::{ClientResponse, TransportError};
-use keyward_http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
+use keyward_http::client::{Client, ClientResponse, RequestBuilder, TransportError};
 use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -27,7 +26,7 @@ use crate::platform_token::PlatformToken;
 /// Token API of one owner.
 #[derive(Debug)]
 pub(super) struct TokenApi {
-    pub(super) client: ZeroizingClient,
+    pub(super) client: Client,
     pub(super) owner: TokenOwner,
     pub(super) clock: Clock,
     /// Seconds that the platform's clock is ahead of ours, once a response has shown it.
@@ -224,10 +223,10 @@ impl TokenApi {
         if is_gone { Ok(()) } else { Err(self.to_error(parent, &response)) }
     }
 
-    async fn send(&self, parent: &PlatformToken, request: ZeroizingRequest) -> Result<ClientResponse, TokenApiError> {
-        let request =
-            request.auth_header(AUTHORIZATION, parent.bearer()).header("content-type", "application/vnd.api+json");
-        let response = self.client.send(request).await?;
+    async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<ClientResponse, TokenApiError> {
+        let content_type = HeaderValue::from_static("application/vnd.api+json");
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, parent.bearer()), (CONTENT_TYPE, content_type)]);
+        let response = self.client.send(request.headers(headers)).await?;
         self.compare_clocks(&response);
         Ok(response)
     }

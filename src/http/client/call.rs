@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use keyward_machine::secret;
 use keyward_telemetry::error_chain::{causes, format_chain};
 use keyward_telemetry::error_code::ErrorCode;
 use reqwest::RequestBuilder;
 use url::Url;
-use zeroize::Zeroizing;
 
 use super::reqwest_resolver::ConnectionRoute;
 use crate::tls::FileBacked;
@@ -47,6 +45,11 @@ impl Client {
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
     pub fn server(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the time limit of a call.
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Builds the URL of a path below the address's own path. Segments are escaped; `..` is dropped.
@@ -97,7 +100,8 @@ impl Client {
         Ok(StreamingResponse { client: self.clone(), response })
     }
 
-    fn failed(&self, error: reqwest::Error) -> TransportError {
+    /// Converts an error of the HTTP library.
+    pub fn failed(&self, error: reqwest::Error) -> TransportError {
         if error.is_connect() || error.is_builder() {
             // The addresses of the proxy or of the name; a server that fails in TLS was reached.
             let is_tls = causes(&error).any(<dyn std::error::Error>::is::<rustls::Error>);
@@ -127,12 +131,12 @@ fn format_causes(error: &reqwest::Error) -> String {
 }
 
 /// Appends a path to a URL. Segments are escaped; `..` is dropped.
-pub(crate) fn join_path(base: &Url, path: &str) -> Url {
+fn join_path(base: &Url, path: &str) -> Url {
     join_segments(base, path.split('/').filter(|segment| !segment.is_empty()))
 }
 
 /// Appends segments to the path of a URL. A `/` inside a segment is escaped.
-pub(crate) fn join_segments<'a>(base: &Url, segments: impl IntoIterator<Item = &'a str>) -> Url {
+fn join_segments<'a>(base: &Url, segments: impl IntoIterator<Item = &'a str>) -> Url {
     let mut url = base.clone();
     // Fails only for URLs that cannot be a base; building refused those.
     if let Ok(mut path) = url.path_segments_mut() {
@@ -142,16 +146,13 @@ pub(crate) fn join_segments<'a>(base: &Url, segments: impl IntoIterator<Item = &
 }
 
 /// Reads a body of at most `limit` bytes; `None` if it is larger. The caller limits the time.
-pub async fn read_body(
-    response: &mut reqwest::Response,
-    limit: usize,
-) -> Result<Option<Zeroizing<Vec<u8>>>, reqwest::Error> {
-    let mut body = Zeroizing::new(Vec::new());
+pub async fn read_body(response: &mut reqwest::Response, limit: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > limit {
             return Ok(None);
         }
-        secret::append(&mut body, &chunk);
+        body.extend_from_slice(&chunk);
     }
     Ok(Some(body))
 }
@@ -201,7 +202,7 @@ pub struct ClientResponse {
     /// Headers.
     pub headers: HeaderMap,
     /// Body, within the limit of the call.
-    pub body: Zeroizing<Vec<u8>>,
+    pub body: Vec<u8>,
 }
 
 impl std::fmt::Debug for ClientResponse {

@@ -15,8 +15,8 @@ pub use build::{BuildError, is_loopback};
 pub use call::{
     Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,
 };
-pub(crate) use call::{join_path, join_segments};
 pub use environment_proxy::EnvironmentProxies;
+pub use reqwest::RequestBuilder;
 pub use reqwest_resolver::Resolver;
 
 pub use crate::tls::{ClientCertificate, TlsOptions};

@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::ForwardError;
+use crate::client::{ClientResponse, TransportError};
 
 metric_set! {
     /// Metrics of servers.
@@ -100,6 +101,16 @@ impl UpstreamOutcome {
             ForwardError::Connection(_) => Some(Self::Broken),
             ForwardError::ResponseTimeout(_) => Some(Self::Timeout),
             ForwardError::RequestBody(_) => None,
+        }
+    }
+
+    /// Returns the outcome of a call of this process.
+    pub const fn from_call(result: &Result<ClientResponse, TransportError>) -> Self {
+        match result {
+            Ok(response) => Self::Response(response.status),
+            Err(TransportError::Connect { .. }) => Self::Unreachable,
+            Err(TransportError::TimedOut { .. }) => Self::Timeout,
+            Err(TransportError::Broken { .. } | TransportError::TooLarge { .. }) => Self::Broken,
         }
     }
 

@@ -137,12 +137,7 @@ impl ForwardError {
 impl Forwarder {
     /// Creates a forwarder without connecting.
     pub fn new(options: ForwarderOptions) -> Self {
-        Self(Arc::new(Pool::new(options, false)))
-    }
-
-    /// Creates a forwarder whose responses hold secrets: their buffers are zeroed when they are freed.
-    pub(crate) fn for_secrets(options: ForwarderOptions) -> Self {
-        Self(Arc::new(Pool::new(options, true)))
+        Self(Arc::new(Pool::new(options)))
     }
 
     /// Sends a request and returns the response with its body still to be read. If the future, or the response with an

@@ -21,8 +21,6 @@ use crate::server::ConnectionCaller;
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) options: ForwarderOptions,
-    /// Responses hold secrets, and their buffers are zeroed when they are freed.
-    zeroes_responses: bool,
     /// One slot for each connection that serves a request.
     slots: Arc<ConnectionSlots>,
     idle: Arc<IdlePool>,
@@ -86,9 +84,9 @@ impl PooledConnection {
 }
 
 impl Pool {
-    pub(super) fn new(options: ForwarderOptions, zeroes_responses: bool) -> Self {
+    pub(super) fn new(options: ForwarderOptions) -> Self {
         let slots = Arc::new(ConnectionSlots::new(options.connections, options.recorder.clone()));
-        Self { options, zeroes_responses, slots, idle: Arc::default(), closing: Mutex::default() }
+        Self { options, slots, idle: Arc::default(), closing: Mutex::default() }
     }
 
     /// Checks out an idle connection, or opens a new one.
@@ -165,7 +163,7 @@ impl Pool {
                 Either::Right(Box::new(connector.connect(name.clone(), stream).await?))
             }
         };
-        Ok(UpstreamConnection::new(stream, self.zeroes_responses))
+        Ok(UpstreamConnection::new(stream))
     }
 }
 

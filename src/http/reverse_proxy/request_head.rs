@@ -7,8 +7,6 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
-use keyward_machine::secret;
-use zeroize::Zeroizing;
 
 use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
@@ -28,8 +26,8 @@ pub struct RequestLine<'a> {
 
 /// Encoded request head that can be sent repeatedly. Header values cannot contain line breaks (`HeaderValue`).
 pub struct RequestHead {
-    /// The encoded head with its empty line. It holds a token and is zeroed on drop.
-    bytes: Zeroizing<Vec<u8>>,
+    /// The encoded head with its empty line.
+    bytes: Vec<u8>,
     /// Offset of the authentication header, or of the end of the headers.
     auth_offset: usize,
     method: Method,
@@ -66,9 +64,9 @@ impl RequestHead {
             None => BodyFraming::Chunks,
         };
         let RequestLine { method, prefix, target, host } = line;
-        let mut bytes = Zeroizing::new(Vec::with_capacity(INITIAL_CAPACITY));
+        let mut bytes = Vec::with_capacity(INITIAL_CAPACITY);
         for part in [method.as_str(), " ", prefix, target.as_str(), " HTTP/1.1\r\n"] {
-            secret::append(&mut bytes, part.as_bytes());
+            bytes.extend_from_slice(part.as_bytes());
         }
         let mut head = Self { bytes, auth_offset: 0, method: method.clone(), framing };
         head.write(&HOST, host);
@@ -96,12 +94,11 @@ impl RequestHead {
             // `TE` holds for one hop, so `Connection` must name it (RFC 9110, 10.1.4).
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
-        secret::reserve(&mut head.bytes, 64);
         match framing {
             // An announced empty body stays announced: some servers require it of a `POST`.
             BodyFraming::Length(0) if !announced => {}
             // Writing to memory cannot fail.
-            BodyFraming::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
+            BodyFraming::Length(length) => drop(write!(head.bytes, "content-length: {length}\r\n")),
             BodyFraming::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         head.end();
@@ -123,7 +120,6 @@ impl RequestHead {
     }
 
     fn write(&mut self, name: &HeaderName, value: &HeaderValue) {
-        secret::reserve(&mut self.bytes, name.as_str().len() + value.len() + 6);
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             self.bytes.extend_from_slice(part);
         }
@@ -131,7 +127,7 @@ impl RequestHead {
 
     fn end(&mut self) {
         self.auth_offset = self.bytes.len();
-        secret::append(&mut self.bytes, b"\r\n");
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {

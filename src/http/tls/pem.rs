@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use zeroize::Zeroizing;
 
 /// Reads all certificates of a file; at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
@@ -30,9 +29,9 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Certifi
     PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| CertificateError::NoKey { path: path.to_owned() })
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let fail = |source| CertificateError::Read { path: path.to_owned(), source };
-    std::fs::read(path).map(Zeroizing::new).map_err(fail)
+    std::fs::read(path).map_err(fail)
 }
 
 /// Parses all certificates of PEM data. Blocks of other kinds, such as keys, are skipped; `origin` names it in errors.

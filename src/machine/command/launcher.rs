@@ -16,7 +16,6 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
 use super::spawner_messages::{ChildId, Reply, Request, Variables, encode, receive, write_frames};
 use super::{ChildProcess, CommandError, CommandSpec, describe_exit};
@@ -125,7 +124,7 @@ impl Launcher {
 /// Stream to the spawner, and the children that were started through it.
 #[derive(Debug, Clone)]
 struct SpawnerClient {
-    sender: mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
+    sender: mpsc::UnboundedSender<Vec<u8>>,
     table: Arc<Mutex<ChildTable>>,
     /// Cancelled when the spawner has ended.
     ended: CancellationToken,

@@ -22,7 +22,6 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use zeroize::Zeroizing;
 
 use super::executable_opener::{ExecutableOpener, serve_executables};
 use super::spawner_messages::{ChildId, Reply, Request, SystemError, encode, receive, write_frames};
@@ -213,7 +212,7 @@ async fn supervise(
     id: ChildId,
     mut child: ChildProcess,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    sender: &mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
+    sender: &mpsc::UnboundedSender<Vec<u8>>,
 ) {
     use std::os::unix::process::ExitStatusExt;
     let ended = loop {
@@ -230,7 +229,7 @@ async fn supervise(
 }
 
 /// Queues a reply. Replies are small: they always fit a frame.
-fn reply(sender: &mpsc::UnboundedSender<Zeroizing<Vec<u8>>>, reply: &Reply) {
+fn reply(sender: &mpsc::UnboundedSender<Vec<u8>>, reply: &Reply) {
     if let Ok(frame) = encode(reply) {
         let _ = sender.send(frame);
     }
@@ -269,7 +268,7 @@ mod tests {
         let mut serving = JoinSet::new();
         serving.spawn(async move { serve(spawner, read, &mut JoinSet::new()).await });
         let (mut replies, mut requests) = agent.into_split();
-        let mut send = async |frame: Zeroizing<Vec<u8>>| requests.write_all(&frame).await.unwrap();
+        let mut send = async |frame: Vec<u8>| requests.write_all(&frame).await.unwrap();
         let first = BTreeSet::from([command(&["/bin/true", "-x"])]);
         send(encode(&(first, [PathBuf::from("/bin/false")])).unwrap()).await;
         let start = |id, words: &[&str]| {

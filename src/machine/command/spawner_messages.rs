@@ -7,9 +7,6 @@ use std::io;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use zeroize::{Zeroize, Zeroizing};
-
-use crate::secret::SecretWriter;
 
 /// Number that the agent gives to a child process.
 pub(super) type ChildId = u64;
@@ -25,15 +22,9 @@ pub(super) enum Request {
     Kill { id: ChildId },
 }
 
-/// Environment of a program; `Debug` shows names only, and values are zeroed on drop.
+/// Environment of a program; `Debug` shows names only.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Variables(pub(super) BTreeMap<String, String>);
-
-impl Drop for Variables {
-    fn drop(&mut self) {
-        self.0.values_mut().for_each(Zeroize::zeroize);
-    }
-}
 
 impl std::fmt::Debug for Variables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,9 +66,9 @@ impl From<SystemError> for io::Error {
 const MAX_FRAME: usize = 48 * 1024 * 1024;
 
 /// Encodes a message as a frame.
-pub(super) fn encode(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut frame = Zeroizing::new(vec![0; 4]);
-    serde_json::to_writer(SecretWriter::new(&mut frame), message).map_err(io::Error::other)?;
+pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    serde_json::to_writer(&mut frame, message).map_err(io::Error::other)?;
     let length = frame.len() - 4;
     let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
     let prefix = prefix.ok_or_else(|| io::Error::from_raw_os_error(rustix::io::Errno::TOOBIG.raw_os_error()))?;
@@ -96,7 +87,7 @@ pub(super) async fn receive<M: DeserializeOwned>(stream: &mut (impl AsyncRead + 
     if length > MAX_FRAME {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut body = Zeroizing::new(vec![0; length]);
+    let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     serde_json::from_slice(&body).map(Some).map_err(|_| io::ErrorKind::InvalidData.into())
 }
@@ -104,7 +95,7 @@ pub(super) async fn receive<M: DeserializeOwned>(stream: &mut (impl AsyncRead + 
 /// Writes the frames of a queue until the queue ends or the stream breaks.
 pub(super) async fn write_frames(
     mut stream: impl AsyncWrite + Unpin,
-    mut frames: tokio::sync::mpsc::UnboundedReceiver<Zeroizing<Vec<u8>>>,
+    mut frames: tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>,
 ) {
     while let Some(frame) = frames.recv().await {
         if stream.write_all(&frame).await.is_err() {

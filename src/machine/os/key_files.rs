@@ -4,12 +4,10 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use zeroize::Zeroizing;
-
 /// Content of a PKCS#12 file.
 pub struct Pkcs12 {
     /// The private key: PKCS#8, DER.
-    pub key: Zeroizing<Vec<u8>>,
+    pub key: Vec<u8>,
     /// The certificates, DER, the key's own first.
     pub certificates: Vec<Vec<u8>>,
 }
@@ -64,7 +62,7 @@ pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError>
 ///
 /// # Errors
 /// The password does not open the key. A damaged key looks the same.
-pub fn decrypt_pem_key(pem: &[u8], password: &CStr) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+pub fn decrypt_pem_key(pem: &[u8], password: &CStr) -> Result<Vec<u8>, KeyFileError> {
     let length = isize::try_from(pem.len()).map_err(|_| KeyFileError::Unreadable)?;
     // SAFETY: the memory BIO borrows `pem`, which outlives it, and is freed here. Without a callback the library reads the
     // password from the last argument, a C string, and writes nothing there.
@@ -96,7 +94,7 @@ struct PrivateKey(*mut aws_lc_sys::EVP_PKEY);
 
 impl PrivateKey {
     /// The key as PKCS#8 (DER); `None` without a key.
-    fn to_pkcs8(&self) -> Option<Zeroizing<Vec<u8>>> {
+    fn to_pkcs8(&self) -> Option<Vec<u8>> {
         let mut buffer = MaybeUninit::<aws_lc_sys::CBB>::uninit();
         let mut bytes = null_mut::<u8>();
         let mut length = 0;
@@ -116,7 +114,7 @@ impl PrivateKey {
                 aws_lc_sys::ERR_clear_error();
                 return None;
             }
-            let copy = Zeroizing::new(std::slice::from_raw_parts(bytes, length).to_vec());
+            let copy = std::slice::from_raw_parts(bytes, length).to_vec();
             aws_lc_sys::OPENSSL_free(bytes.cast());
             Some(copy)
         }

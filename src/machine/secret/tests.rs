@@ -1,19 +1,6 @@
 use super::*;
 
 #[test]
-fn a_secret_that_grows_keeps_its_content() {
-    let mut buffer = Zeroizing::new(Vec::with_capacity(4));
-    append(&mut buffer, b"hvs.");
-    let address = buffer.as_ptr();
-    reserve(&mut buffer, 0);
-    assert_eq!(buffer.as_ptr(), address, "nothing is copied without need");
-    append(&mut buffer, b"canary");
-    assert_eq!(&**buffer, b"hvs.canary");
-    serde_json::to_writer(SecretWriter::new(&mut buffer), &["a".repeat(100)]).unwrap();
-    assert!(buffer.starts_with(b"hvs.canary[\"aaa") && buffer.ends_with(b"a\"]"));
-}
-
-#[test]
 fn a_secret_file_has_one_line_which_is_trimmed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");

@@ -37,7 +37,7 @@ fn written(function: &str, value: &Value) -> String {
     let file = Resolved::Text(Arc::new(SecretString::from(value.to_string())));
     let known = Arc::new(BTreeMap::from([(Dependency::File("/f/v".into()), file)]));
     match Template::compile(text).unwrap().render(known, SystemTime::UNIX_EPOCH) {
-        Rendered::Complete { text, .. } => text.to_string(),
+        Rendered::Complete { text, .. } => text,
         other => panic!("{function} {value}: {other:?}"),
     }
 }

@@ -6,20 +6,18 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
-use zeroize::Zeroizing;
 
-/// Encodes a value with `<`, `>` and `&` escaped, as Go's encoder in Consul does. The text may hold a secret: it is zeroed on
-/// drop.
+/// Encodes a value with `<`, `>` and `&` escaped, as Go's encoder in Consul does.
 pub(crate) fn to_json(value: &impl Serialize, pretty: bool) -> Result<Bytes, serde_json::Error> {
-    let mut text = Zeroizing::new(Vec::with_capacity(1024));
+    let mut text = Vec::with_capacity(1024);
     if pretty {
         let formatter = HtmlSafe(PrettyFormatter::with_indent(b"    "));
-        value.serialize(&mut Serializer::with_formatter(&mut *text, formatter))?;
+        value.serialize(&mut Serializer::with_formatter(&mut text, formatter))?;
         text.push(b'\n');
     } else {
-        value.serialize(&mut Serializer::with_formatter(&mut *text, HtmlSafe(CompactFormatter)))?;
+        value.serialize(&mut Serializer::with_formatter(&mut text, HtmlSafe(CompactFormatter)))?;
     }
-    Ok(Bytes::from_owner(text))
+    Ok(text.into())
 }
 
 /// Formatter that escapes HTML's special characters in strings.

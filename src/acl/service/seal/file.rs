@@ -34,9 +34,7 @@ pub(super) fn prepend(path: &Path) -> Result<Keyring, SealKeyError> {
     parse_keyring(path, &lines)?;
     lines.insert(0, SecretString::from(new_line(path)?.trim()));
     let keyring = parse_keyring(path, &lines)?;
-    // Exact: a text that grows would leave copies of the keys in freed memory.
-    let length = lines.iter().map(|line| line.expose_secret().len() + 1).sum();
-    let mut text = Zeroizing::new(String::with_capacity(length));
+    let mut text = String::new();
     for line in &lines {
         text.push_str(line.expose_secret());
         text.push('\n');
@@ -54,11 +52,11 @@ fn parse_keyring(path: &Path, lines: &[SecretString]) -> Result<Keyring, SealKey
     keys.and_then(Keyring::new).ok_or_else(|| SealKeyError::Malformed { path: path.to_owned() })
 }
 
-fn new_line(path: &Path) -> Result<Zeroizing<String>, SealKeyError> {
+fn new_line(path: &Path) -> Result<String, SealKeyError> {
     let mut key = Zeroizing::new([0; 32]);
     let fail = |_| SealKeyError::Create { path: path.to_owned(), source: std::io::Error::other("no random numbers") };
     aws_lc_rs::rand::fill(&mut *key).map_err(fail)?;
-    Ok(Zeroizing::new(hex::encode_hex(&*key) + "\n"))
+    Ok(hex::encode_hex(&*key) + "\n")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), SealKeyError> {

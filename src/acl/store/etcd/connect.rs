@@ -10,7 +10,6 @@ use keyward_telemetry::error_chain;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
-use zeroize::Zeroizing;
 
 use super::error::{FailureKind, MemberError};
 use super::options::{self, EtcdOptions};
@@ -157,14 +156,14 @@ impl Connection {
 /// Reads the certificate files. Each block must be good, as in all certificate files.
 fn read_tls(options: &EtcdOptions, ca_file: &Path) -> Result<TlsOptions, CertificateError> {
     certificates(ca_file)?;
-    let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&*read(ca_file)?));
+    let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca_file)?));
     let tls = tls.timeout(options.connect_timeout);
     let Some(identity) = &options.identity else { return Ok(tls) };
     verify_pair(&identity.certificate, &identity.key)?;
-    Ok(tls.identity(Identity::from_pem(&*read(&identity.certificate)?, &*read(&identity.key)?)))
+    Ok(tls.identity(Identity::from_pem(read(&identity.certificate)?, read(&identity.key)?)))
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let fail = |source| CertificateError::Read { path: path.to_owned(), source };
-    std::fs::read(path).map(Zeroizing::new).map_err(fail)
+    std::fs::read(path).map_err(fail)
 }

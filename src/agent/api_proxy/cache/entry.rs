@@ -9,7 +9,6 @@ use keyward_machine::secret_string::SecretString;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use zeroize::Zeroizing;
 
 use crate::server_client::SecretLease;
 use crate::token::{ClientToken, Lease};
@@ -23,7 +22,7 @@ pub(crate) enum EntryKind {
     Leased,
 }
 
-/// The body of a cacheable response. Zeroed on drop; `Debug` prints its length only.
+/// The body of a cacheable response. `Debug` prints its length only.
 pub(crate) struct CacheEntry {
     body: Bytes,
     /// Position of the lifetime in the body, and the lease.
@@ -113,7 +112,7 @@ impl CacheEntry {
             }
             _ => return None,
         };
-        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), lease_ref, served: Mutex::new(None) })
+        Some(Self { body: Bytes::copy_from_slice(body), lease_ref, served: Mutex::new(None) })
     }
 
     /// Returns the body with the remaining lifetime instead of the original one.
@@ -125,11 +124,11 @@ impl CacheEntry {
             return body.clone();
         }
         let digits = seconds.to_string();
-        let mut body = Zeroizing::new(Vec::with_capacity(self.body.len() + digits.len()));
+        let mut body = Vec::with_capacity(self.body.len() + digits.len());
         body.extend_from_slice(&self.body[..position.start]);
         body.extend_from_slice(digits.as_bytes());
         body.extend_from_slice(&self.body[position.end..]);
-        let body = Bytes::from_owner(body);
+        let body = Bytes::from(body);
         *served = Some((seconds, body.clone()));
         body
     }

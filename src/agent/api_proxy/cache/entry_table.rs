@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward_machine::clock::ClockReading;
-use zeroize::Zeroizing;
 
 use super::due_queue::{DueQueue, Ticket};
 use super::entry::{CacheEntry, LeaseRef};
@@ -216,12 +215,10 @@ impl EntryTable {
     }
 
     /// Returns the cached tokens that have this accessor.
-    pub(super) fn tokens_by_accessor(&self, accessor: &str) -> Vec<Zeroizing<String>> {
+    pub(super) fn tokens_by_accessor(&self, accessor: &str) -> Vec<String> {
         let lease_refs = self.slots.values().filter_map(|slot| slot.entry.lease_ref());
         let token = |lease_ref: &LeaseRef| match lease_ref {
-            LeaseRef::Token(token, _, Some(own)) if own == accessor => {
-                Some(Zeroizing::new(token.secret().expose_secret().to_owned()))
-            }
+            LeaseRef::Token(token, _, Some(own)) if own == accessor => Some(token.secret().expose_secret().to_owned()),
             LeaseRef::Token(..) | LeaseRef::Secret(_) => None,
         };
         lease_refs.filter_map(token).collect()

@@ -121,7 +121,7 @@ impl FuzzedCache {
     /// Returns the content of the cache's file.
     pub fn save(&self) -> Option<Vec<u8>> {
         let entries = self.cache.state().entries().entries_to_save(MAX_CONTENT, self.now);
-        snapshot::serialize(&entries, None, self.now).map(|bytes| bytes.to_vec())
+        snapshot::serialize(&entries, None, self.now)
     }
 
     /// Restores the content of a file in a new cache of at most `bytes`, whose session has the same token.

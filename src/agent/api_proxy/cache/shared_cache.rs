@@ -10,7 +10,6 @@ use keyward_machine::secret;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
-use zeroize::Zeroizing;
 
 use super::entry::{CacheEntry, LeaseRef};
 use super::entry_table::{CacheHit, EntryTable};
@@ -241,10 +240,7 @@ impl CacheState {
     }
 
     /// Returns the builder of the file's content, and resets the changes.
-    pub(super) fn snapshot(
-        &self,
-        token: Option<TokenFingerprint>,
-    ) -> impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + use<> {
+    pub(super) fn snapshot(&self, token: Option<TokenFingerprint>) -> impl FnOnce() -> Option<Vec<u8>> + Send + use<> {
         let now = self.clock.now();
         let entries = self.entries().entries_to_save(MAX_CONTENT, now);
         move || snapshot::serialize(&entries, token, now)

@@ -7,7 +7,6 @@ use std::time::Duration;
 use keyward_machine::clock::ClockReading;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use zeroize::Zeroizing;
 
 use super::entry::{CacheEntry, EntryKind};
 use super::key::CacheKey;
@@ -55,7 +54,7 @@ pub(super) fn serialize(
     entries: &[EntryToSave],
     token: Option<TokenFingerprint>,
     now: ClockReading,
-) -> Option<Zeroizing<Vec<u8>>> {
+) -> Option<Vec<u8>> {
     let records = entries.iter().filter_map(|to_save| {
         let (kind, body) = to_save.entry.to_record()?;
         let response_time = time_of_age(to_save.age, now);

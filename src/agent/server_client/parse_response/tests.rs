@@ -1,13 +1,12 @@
 use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 use serde_json::json;
-use zeroize::Zeroizing;
 
 use super::*;
 
-fn parsed(body: &[u8]) -> Result<SecretJson, CallError> {
+fn parsed(body: &[u8]) -> Result<Value, CallError> {
     let headers = HeaderMap::new();
-    let body = Zeroizing::new(body.to_vec());
+    let body = body.to_vec();
     parse_json(&ClientResponse { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
 }
 
@@ -128,7 +127,7 @@ proptest! {
     #[test]
     fn parsing_any_response_does_not_panic(body in prop::collection::vec(any::<u8>(), 0..256), status in 100_u16..1000) {
         let status = StatusCode::from_u16(status).unwrap();
-        let response = ClientResponse { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
+        let response = ClientResponse { status, headers: HeaderMap::new(), body };
         let _ = parse_json(&response, &SecretString::from("sent"));
     }
 

@@ -24,11 +24,7 @@ pub(in crate::templates) struct Options {
 }
 
 /// Executes the template without a name. Errors have the offset of what failed.
-pub(in crate::templates) fn execute(
-    trees: &Trees,
-    host: &mut dyn Host,
-    options: Options,
-) -> Result<zeroize::Zeroizing<String>, Failure> {
+pub(in crate::templates) fn execute(trees: &Trees, host: &mut dyn Host, options: Options) -> Result<String, Failure> {
     let mut executor = Executor {
         trees,
         host,

@@ -1,7 +1,5 @@
 //! Text of bounded size.
 
-use zeroize::Zeroizing;
-
 use super::value::{Failure, Text};
 
 /// Largest text, in bytes: a text that is appended to itself in a loop would take all memory.
@@ -15,15 +13,15 @@ pub(in crate::templates) fn check_size(bytes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A text that is zeroed when it grows or is dropped. More than [`MAX_BYTES`] are not kept, and an error at the end.
+/// A text of at most [`MAX_BYTES`]. More are not kept, and an error at the end.
 pub(in crate::templates) struct Buffer {
-    text: Zeroizing<String>,
+    text: String,
     is_full: bool,
 }
 
 impl Buffer {
     pub(in crate::templates) fn new() -> Self {
-        Self { text: Zeroizing::new(String::new()), is_full: false }
+        Self { text: String::new(), is_full: false }
     }
 
     /// Returns true if further text is of no use.
@@ -45,11 +43,6 @@ impl Buffer {
             self.is_full = true;
             return;
         }
-        if needed > self.text.capacity() {
-            let mut larger = Zeroizing::new(String::with_capacity(needed.max(2 * self.text.capacity()).max(64)));
-            larger.push_str(&self.text);
-            self.text = larger;
-        }
         self.text.push_str(more);
     }
 
@@ -66,13 +59,13 @@ impl Buffer {
         }
     }
 
-    pub(in crate::templates) fn finish(self) -> Result<Zeroizing<String>, Failure> {
+    pub(in crate::templates) fn finish(self) -> Result<String, Failure> {
         check_size(if self.is_full { usize::MAX } else { self.text.len() })?;
         Ok(self.text)
     }
 
     /// Returns the text as a value's.
     pub(in crate::templates) fn into_text(self) -> Result<Text, Failure> {
-        Ok(Text::from(std::mem::take(&mut *self.finish()?)))
+        self.finish().map(Text::from)
     }
 }

@@ -7,11 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use zeroize::Zeroizing;
-
-/// A text that is zeroed with its last copy.
+/// A text.
 #[derive(Clone, PartialEq, Eq)]
-pub(in crate::templates) struct Text(Rc<Zeroizing<String>>);
+pub(in crate::templates) struct Text(Rc<String>);
 
 impl Ord for Text {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -41,7 +39,7 @@ impl Borrow<str> for Text {
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        Self(Rc::new(Zeroizing::new(text)))
+        Self(Rc::new(text))
     }
 }
 

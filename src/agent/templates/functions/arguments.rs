@@ -133,5 +133,5 @@ pub(super) fn replace(text: &str, part: &str, by: &str) -> Result<String, Failur
 pub(super) fn print(value: &Value) -> Result<String, Failure> {
     let mut out = Buffer::new();
     format_value(&mut out, value);
-    Ok(std::mem::take(&mut *out.finish()?))
+    out.finish()
 }

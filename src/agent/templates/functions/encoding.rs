@@ -6,7 +6,6 @@ use aws_lc_rs::{digest, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use keyward_telemetry::hex::encode_hex;
-use zeroize::Zeroizing;
 
 use super::arguments::Arguments;
 use super::{FunctionResult, NamedFunction};
@@ -62,8 +61,7 @@ enum Alphabet {
 fn decode_base64(args: &Arguments<'_>, alphabet: Alphabet) -> FunctionResult {
     let coded = args.text(0)?;
     let error = || args.fail("the string is not base64");
-    let mut plain = Zeroizing::new(String::with_capacity(coded.len()));
-    plain.extend(coded.chars().filter(|c| !['\r', '\n'].contains(c)));
+    let plain: String = coded.chars().filter(|c| !['\r', '\n'].contains(c)).collect();
     // Texts without padding are decoded too, unlike there.
     let padding = plain.len() - plain.trim_end_matches('=').len();
     if padding > 2 || padding > 0 && !plain.len().is_multiple_of(4) {
@@ -77,7 +75,7 @@ fn decode_base64(args: &Arguments<'_>, alphabet: Alphabet) -> FunctionResult {
         Alphabet::Url => &base64::alphabet::URL_SAFE,
     };
     let engine = base64::engine::GeneralPurpose::new(alphabet, config);
-    to_text(args, &Zeroizing::new(engine.decode(plain.as_bytes()).map_err(|_| error())?))
+    to_text(args, &engine.decode(plain.as_bytes()).map_err(|_| error())?)
 }
 
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -104,7 +102,7 @@ fn decode_base32(args: &Arguments<'_>) -> FunctionResult {
     if !coded.len().is_multiple_of(8) || coded.len() - digits.len() > 6 {
         return Err(error());
     }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(digits.len()));
+    let mut bytes = Vec::with_capacity(digits.len());
     let (mut bits, mut count) = (0_u32, 0);
     for digit in digits.bytes() {
         let value = BASE32.iter().position(|known| *known == digit).ok_or_else(error)?;

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::NamedFunction;
 use super::arguments::Arguments;
 use crate::templates::engine::{Buffer, Failure, Value, format_json};
-use crate::templates::value::{ZeroizingJson, from_json};
+use crate::templates::value::from_json;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("parseJSON", 1, 1, |args| if args.text(0)?.is_empty() { Ok(Value::map::<&str>([])) } else { parse(args) }),
@@ -26,7 +26,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
 fn parse(args: &Arguments<'_>) -> Result<Value, Failure> {
     // The parser's message contains characters of the string.
     serde_json::from_str::<Json>(args.text(0)?)
-        .map(|json| from_json(&ZeroizingJson(json).0))
+        .map(|json| from_json(&json))
         .map_err(|error| args.fail(&format!("invalid JSON at line {} column {}", error.line(), error.column())))
 }
 

@@ -8,11 +8,11 @@ use serde_json::{Map, Value as Json};
 use super::NamedFunction;
 use super::go_integer::parse_integer;
 use crate::templates::engine::{MapType, Value};
-use crate::templates::value::{ZeroizingJson, from_json};
+use crate::templates::value::from_json;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[("parseYAML", 1, 1, |args| match args.text(0)? {
     "" => Ok(Value::map::<&str>([])),
-    yaml => read(yaml).map(|json| from_yaml(&json.0)).map_err(|error| args.fail(&error.to_string())),
+    yaml => read(yaml).map(|json| from_yaml(&json)).map_err(|error| args.fail(&error.to_string())),
 })];
 
 /// Converts what was read, with the types of Go's library.
@@ -46,14 +46,14 @@ const MAX_VALUES: usize = 100_000;
 /// Bounds the nesting.
 const MAX_DEPTH: usize = 100;
 
-fn read(yaml: &str) -> Result<ZeroizingJson, YamlError> {
+fn read(yaml: &str) -> Result<Json, YamlError> {
     let mut reader =
         Reader { events: Parser::new_from_str(yaml), anchors: BTreeMap::new(), remaining: MAX_VALUES, line: 1 };
     loop {
         match reader.next()? {
             Event::StreamStart | Event::DocumentStart(..) => {}
-            Event::StreamEnd => return Ok(ZeroizingJson(Json::Null)),
-            first => return reader.value(first, 0).map(ZeroizingJson),
+            Event::StreamEnd => return Ok(Json::Null),
+            first => return reader.value(first, 0),
         }
     }
 }
@@ -61,7 +61,7 @@ fn read(yaml: &str) -> Result<ZeroizingJson, YamlError> {
 struct Reader<I> {
     events: I,
     /// Values that aliases refer to.
-    anchors: BTreeMap<usize, ZeroizingJson>,
+    anchors: BTreeMap<usize, Json>,
     /// Values that are still allowed.
     remaining: usize,
     line: usize,
@@ -95,7 +95,7 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
             Event::SequenceStart(_, anchor, _) => (anchor, self.list(depth)?),
             Event::MappingStart(_, anchor, _) => (anchor, self.fields(depth)?),
             Event::Alias(anchor) => {
-                let Some(ZeroizingJson(value)) = self.anchors.get(&anchor) else {
+                let Some(value) = self.anchors.get(&anchor) else {
                     return Err(self.error("an alias refers to a value that contains it"));
                 };
                 self.remaining = self
@@ -111,7 +111,7 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
                 .remaining
                 .checked_sub(count_values(&value))
                 .ok_or_else(|| self.error("there are too many values"))?;
-            self.anchors.insert(anchor, ZeroizingJson(value.clone()));
+            self.anchors.insert(anchor, value.clone());
         }
         Ok(value)
     }

@@ -50,7 +50,7 @@ impl Parts {
             let certificate =
                 data.get("certificate").and_then(Json::as_str).map(PemBlock::parse_all).unwrap_or_default();
             let Some(certificate) = certificate.first() else { return Err("the answer has no certificate in PEM") };
-            parts.certificate = certificate.to_pem().to_string();
+            parts.certificate = certificate.to_pem();
         }
         Ok(parts)
     }
@@ -59,20 +59,20 @@ impl Parts {
         for block in PemBlock::parse_all(field) {
             let pem = block.to_pem();
             if block.label.ends_with("PRIVATE KEY") {
-                self.key = pem.to_string();
+                self.key = pem;
                 continue;
             }
             let facts = CertificateFacts::parse(&block.content)
                 .ok_or("the answer has a PEM block that is no certificate and no key")?;
             if !facts.is_ca {
-                self.certificate = pem.to_string();
+                self.certificate = pem;
                 continue;
             }
             if self.ca.is_empty() {
-                self.ca = pem.to_string();
+                self.ca.clone_from(&pem);
             }
-            if !self.chain.contains(&*pem) {
-                self.chain.push(pem.to_string());
+            if !self.chain.contains(&pem) {
+                self.chain.push(pem);
             }
         }
         Ok(())

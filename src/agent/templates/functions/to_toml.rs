@@ -169,5 +169,5 @@ fn write_key(key: &str) -> String {
     }
     let mut writer = Writer { out: Buffer::new() };
     writer.text(key);
-    writer.out.finish().map(|mut text| std::mem::take(&mut *text)).unwrap_or_default()
+    writer.out.finish().unwrap_or_default()
 }

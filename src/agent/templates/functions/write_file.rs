@@ -22,7 +22,7 @@ pub(super) fn record(inputs: &mut Inputs<'_>, args: &Arguments<'_>) -> FunctionR
     if flags.contains("newline") {
         content.push('\n');
     }
-    let file = WrittenFile { mode, owner: name(1)?, group: name(2)?, content: content.into() };
+    let file = WrittenFile { mode, owner: name(1)?, group: name(2)?, content };
     inputs.evaluation.write_file(path, file, flags.contains("append")).map_err(|problem| args.fail(problem))?;
     Ok(Value::text(""))
 }

@@ -102,7 +102,7 @@ impl Outcome {
             Err(errors) => return Self::Compile(errors[0].to_string()),
         };
         match template.render(inputs(fixture), SystemTime::UNIX_EPOCH) {
-            Rendered::Complete { text, .. } => Self::Text(text.to_string()),
+            Rendered::Complete { text, .. } => Self::Text(text),
             Rendered::Unresolved(_) => Self::Unresolved,
             Rendered::Failed(error) => {
                 assert!(error.line > 0, "{contents}: {error} has no position");

@@ -41,7 +41,7 @@ fn missing_keys_are_printed_where_they_are_allowed() {
         let contents = format!("{{{{ with secret \"secret/data/app\" }}}}{inside}{{{{ end }}}}");
         let source = TemplateSource { allows_missing_keys: true, ..text(&contents) };
         match Template::compile(source).unwrap().render(known(), SystemTime::UNIX_EPOCH) {
-            Rendered::Complete { text, .. } => text.to_string(),
+            Rendered::Complete { text, .. } => text,
             other => format!("{other:?}"),
         }
     };

@@ -14,14 +14,14 @@ fn options(folder: &Path, token_kind: ClientTokenKind) -> TerraformConfigFileOpt
     }
 }
 
-fn local(token: &str, host: &ServiceHost) -> Zeroizing<String> {
+fn local(token: &str, host: &ServiceHost) -> String {
     let (publisher, watch) = credential_channel("none");
     let accepted = AcceptedTokens { current: SecretString::from(token), created: SystemTime::now(), previous: None };
     publisher.publish(Availability::Available(accepted.into()), None);
     ClientTokenSource::Local(watch, "http://127.0.0.1:8800".to_owned()).render(host).unwrap()
 }
 
-fn platform(token: &str, host: &ServiceHost) -> Zeroizing<String> {
+fn platform(token: &str, host: &ServiceHost) -> String {
     let (publisher, watch) = credential_channel("none");
     let taken = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
     let token = PlatformToken::parse(SecretString::from(token), taken).unwrap();

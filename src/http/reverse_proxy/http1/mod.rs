@@ -85,9 +85,9 @@ pub enum ConnectionError {
 }
 
 impl UpstreamConnection {
-    pub(super) fn new(stream: Stream, zeroes_responses: bool) -> Self {
+    pub(super) fn new(stream: Stream) -> Self {
         let writer = RequestWriter::default();
-        let reader = ResponseReader::new(zeroes_responses);
+        let reader = ResponseReader::new();
         Self { stream, writer, reader, write_error: None, quiet_since: None, timeout: LazyTimeout(None) }
     }
 

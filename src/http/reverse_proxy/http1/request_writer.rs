@@ -9,7 +9,6 @@ use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
 use hyper::body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
-use zeroize::Zeroizing;
 
 use super::{ConnectionError, Stream};
 use crate::guard::is_end_to_end;
@@ -36,8 +35,7 @@ impl RequestWriter {
     pub(super) fn begin(&mut self, head: &[u8], body: Option<(ProgressBody, BodyFraming)>) {
         self.unflushed = true;
         if !head.is_empty() {
-            // The head holds a token, which must not stay in freed memory.
-            self.queue.push_back(Bytes::from_owner(Zeroizing::new(head.to_vec())));
+            self.queue.push_back(Bytes::copy_from_slice(head));
         }
         self.body = body.map(Box::new);
     }

@@ -10,7 +10,6 @@ use http::Response;
 use hyper::body::Frame;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio_util::io::poll_read_buf;
-use zeroize::Zeroizing;
 
 use super::body_decoder::{BodyDecoder, BodyFrame};
 use super::response_head;
@@ -24,21 +23,13 @@ pub(super) struct ResponseReader {
     expected: BodyDecoder,
     /// The connection can be reused after the response; false while one is awaited.
     reusable: bool,
-    /// Size of the next read, in bytes.
-    read_size: usize,
-    /// Received bytes hold secrets, and are zeroed when they are freed.
-    zeroes: bool,
+    /// Buffer of the next read, for a stream that fills the shared one.
+    large_buffer: Option<BytesMut>,
 }
 
 impl ResponseReader {
-    pub(super) const fn new(zeroes: bool) -> Self {
-        Self {
-            received: Bytes::new(),
-            expected: BodyDecoder::Nothing,
-            reusable: true,
-            read_size: SHARED_READ_SIZE,
-            zeroes,
-        }
+    pub(super) fn new() -> Self {
+        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, reusable: true, large_buffer: None }
     }
 
     pub(super) fn is_reusable(&self) -> bool {
@@ -47,7 +38,7 @@ impl ResponseReader {
 
     /// Ready once the stream has ended or anything was received.
     pub(super) fn poll_unrequested(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
-        self.read_size = SHARED_READ_SIZE;
+        self.large_buffer = None;
         self.poll_more(stream, cx).map(|_| ())
     }
 
@@ -121,37 +112,33 @@ impl ResponseReader {
 
     /// Reads more bytes; `false` at the end of the stream.
     fn poll_more(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let more = if self.read_size == SHARED_READ_SIZE {
-            SHARED_BUFFER.with_borrow_mut(|shared_buffer| {
+        let more = if let Some(buffer) = &mut self.large_buffer {
+            // Several records of TLS share an allocation: each would cost a zeroing of its whole size.
+            if buffer.capacity() < SHARED_READ_SIZE {
+                buffer.reserve(LARGE_READ_SIZE);
+            }
+            ready!(poll_read_buf(Pin::new(stream), cx, buffer))?;
+            buffer.split().freeze()
+        } else {
+            ready!(SHARED_BUFFER.with_borrow_mut(|shared_buffer| {
                 let mut buffer = ReadBuf::new(shared_buffer);
                 ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-                let bytes = to_bytes(buffer.filled().to_vec(), self.zeroes);
-                if self.zeroes {
-                    buffer.filled_mut().fill(0);
-                }
+                let bytes = Bytes::copy_from_slice(buffer.filled());
+                // The bytes may be secret, and the buffer stays.
+                buffer.filled_mut().fill(0);
                 Poll::Ready(io::Result::Ok(bytes))
-            })
-        } else {
-            let mut buffer = BytesMut::with_capacity(self.read_size);
-            ready!(poll_read_buf(Pin::new(stream), cx, &mut buffer))?;
-            Poll::Ready(Ok(buffer.freeze()))
+            }))?
         };
-        let more = ready!(more)?;
-        // Large reads for a stream that fills the buffer.
-        if more.len() == self.read_size && !self.zeroes {
-            self.read_size = LARGE_READ_SIZE;
-        } else if more.len() < SHARED_READ_SIZE {
-            self.read_size = SHARED_READ_SIZE;
+        if more.len() < SHARED_READ_SIZE {
+            self.large_buffer = None;
+        } else {
+            self.large_buffer.get_or_insert_default();
         }
         let some = !more.is_empty();
         let is_first = self.received.is_empty();
-        self.received = if is_first { more } else { to_bytes([&*self.received, &*more].concat(), self.zeroes) };
+        self.received = if is_first { more } else { [&*self.received, &*more].concat().into() };
         Poll::Ready(Ok(some))
     }
-}
-
-fn to_bytes(bytes: Vec<u8>, zeroes: bool) -> Bytes {
-    if zeroes { Bytes::from_owner(Zeroizing::new(bytes)) } else { bytes.into() }
 }
 
 /// Sizes of reads into the shared buffer and into a buffer of the connection, in bytes.

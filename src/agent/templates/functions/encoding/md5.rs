@@ -11,7 +11,6 @@ pub(super) fn hash(message: &[u8]) -> [u8; 16] {
     for block in padded.chunks_exact(64) {
         add_block(&mut state, block);
     }
-    zeroize::Zeroize::zeroize(&mut padded);
     let mut hash = [0; 16];
     for (bytes, word) in hash.chunks_exact_mut(4).zip(state) {
         bytes.copy_from_slice(&word.to_le_bytes());

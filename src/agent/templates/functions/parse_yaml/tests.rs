@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn found(yaml: &str) -> Result<Json, String> {
-    read(yaml).map(|found| found.0.clone()).map_err(|error| error.to_string())
+    read(yaml).map_err(|error| error.to_string())
 }
 
 #[test]
