@@ -25,7 +25,7 @@ impl ClientOptions {
     }
 
     /// Validates address, server name and proxy, and returns the URL that paths are appended to.
-    pub(crate) fn validate(&self) -> Result<Url, BuildError> {
+    fn validate(&self) -> Result<Url, BuildError> {
         let ServerAddress::Url(url) = &self.address else { return Ok(UNIX_BASE.clone()) };
         check_url(url, &self.proxy, self.tls.allow_http)?;
         let mut base = url.clone();

@@ -125,7 +125,7 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
 
     let client = options(&url, TlsOptions { ca_file: Some(file("ca.pem")), ..TlsOptions::default() }).build().unwrap();
     let call = async || match client.send(client.request(http::Method::GET, "")).await {
-        Ok(response) => String::from_utf8(response.body.to_vec()).unwrap(),
+        Ok(response) => String::from_utf8(response.body).unwrap(),
         Err(error) => error.to_string(),
     };
     assert_eq!(call().await, "here");
