@@ -82,7 +82,10 @@ mod tests {
         let found = parse(&[&service[..], &["--templated-policy", "builtin/dns"], &node[..]].concat()).unwrap().0;
         let shown: Vec<_> = found
             .iter()
-            .map(|policy| format!("{} {}", policy.template_name, Value::from(policy.template_variables.clone())))
+            .map(|policy| {
+                let variables = policy.template_variables.clone().unwrap_or_default();
+                format!("{} {}", policy.template_name, Value::from(variables))
+            })
             .collect();
         assert_eq!(shown, [r#"builtin/service {"name":"web"}"#, "builtin/dns {}", r#"builtin/node {"name":"n:1"}"#]);
         assert!(parse(&[]).unwrap().0.is_empty());
