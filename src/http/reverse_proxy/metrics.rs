@@ -223,6 +223,6 @@ mod tests {
         assert!(text.contains(&requests("2xx")) && text.contains(&requests("busy")), "{text}");
         assert!(text.contains("keyward_upstream_seconds_count{server=\"main\",path=\"secret\"} 2"), "{text}");
         assert!(text.contains("keyward_upstream_queue_seconds_count{server=\"main\"} 1"), "{text}");
-        assert!(!text.contains("login") && !text.contains("timeout"), "{text}");
+        assert!(!text.contains("path=\"login\"") && !text.contains("status=\"timeout\""), "{text}");
     }
 }
