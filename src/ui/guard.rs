@@ -186,7 +186,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let peer = Peer::Tcp { address: peer.parse().unwrap(), local: ([127, 0, 0, 1], 8310).into() };
+        let peer = Peer::Tcp { address: peer.parse().unwrap(), local: ([127, 0, 0, 1], 8310).into(), owner: None };
         guard.check(&peer, &request.body(()).unwrap()).map_err(|rejection| rejection.reason)
     }
 

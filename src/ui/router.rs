@@ -8,9 +8,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use keyward_http::guard::LogThrottle;
 use keyward_http::in_process::InProcessService;
-use keyward_http::server::{
-    ConnectionCaller, HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
-};
+use keyward_http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels};
 use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -104,7 +102,7 @@ impl Router {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let target = head.uri.path_and_query().map_or_else(|| path.clone(), ToString::to_string);
-        let user = ConnectionCaller::new(peer).group().user();
+        let user = peer.group().user();
         // The page refreshes itself without a person.
         let rights = self.sessions.find(&head.headers, user, path != LIVE);
         let frame = Frame {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use keyward_credentials::token_bucket::{KeyedBuckets, TokenBucket};
-use keyward_http::server::{CallerGroup, ConnectionCaller, Peer};
+use keyward_http::server::{CallerGroup, Peer};
 use keyward_machine::clock::ClockReading;
 
 /// Rate of logins allowed to one source.
@@ -39,7 +39,7 @@ enum LoginSource {
 impl LoginSource {
     /// Asks the kernel for the user of a local connection over TCP.
     fn from_peer(peer: &Peer) -> Self {
-        Self::from_group(ConnectionCaller::new(*peer).group())
+        Self::from_group(peer.group())
     }
 
     fn from_group(group: CallerGroup) -> Self {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn tcp(address: &str) -> Peer {
-        Peer::Tcp { address: address.parse().unwrap(), local: ([127, 0, 0, 1], 8500).into() }
+        Peer::Tcp { address: address.parse().unwrap(), local: ([127, 0, 0, 1], 8500).into(), owner: None }
     }
 
     fn user(uid: u32) -> Peer {
@@ -144,7 +144,7 @@ mod tests {
             socket.bind(([127, 0, 0, last], 0).into()).unwrap();
             connections.push(socket.connect(local).await.unwrap());
             let (accepted, address) = listener.accept().await.unwrap();
-            assert_eq!(limiter.admit(&Peer::Tcp { address, local }, at(0)), Ok(()), "{address}");
+            assert_eq!(limiter.admit(&Peer::Tcp { address, local, owner: None }, at(0)), Ok(()), "{address}");
             connections.push(accepted);
         }
         let own = rustix::process::geteuid().as_raw();

@@ -145,7 +145,7 @@ impl ResponseCache {
                 JoinOutcome::Follower(result) => match wait_for_result(result).await {
                     // A refusal for want of a connection is only for the callers that share the leader's.
                     Some(FlightResult::Shared(response))
-                        if response.refused.is_none_or(|group| group == options.caller.group()) =>
+                        if response.refused.is_none_or(|group| group == options.caller) =>
                     {
                         listener.hits.inc();
                         return response_from_buffer(&response);
@@ -205,7 +205,7 @@ impl ResponseCache {
         // The age of a value counts when it is asked for: a server that is silent for `response_timeout` does not make it useless.
         let was_usable = kind == EntryKind::Plain && cache.lookup(&key).is_some_and(|hit| cache.is_usable(&hit));
         let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
-        let refused = response.extensions().get::<NoFreeConnection>().map(|_| caller.group());
+        let refused = response.extensions().get::<NoFreeConnection>().map(|_| caller);
         let mut response = match self.buffer(response).await {
             Ok(response) => response,
             Err(response) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use keyward_http::guard::{self, Guard};
-use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseFuture};
+use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
 
@@ -203,7 +203,7 @@ impl ProxyRouter {
             let token = tokens.current_token().ok();
             audited.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
         }
-        let caller = ConnectionCaller::new(*peer);
+        let caller = peer.group();
         let path_class = PathClass::from_path(path.without_trailing_slash());
         let is_root_path = is_root_path(&path);
         let options =

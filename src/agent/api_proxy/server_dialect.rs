@@ -6,7 +6,7 @@ use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
 use http::uri::Authority;
 use http::{HeaderName, HeaderValue, request};
 use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
-use keyward_http::server::ConnectionCaller;
+use keyward_http::server::CallerGroup;
 
 use super::namespace;
 use super::query::Query;
@@ -30,7 +30,7 @@ pub(super) struct ServerDialect {
 #[derive(Debug, Clone)]
 pub(super) struct ForwardOptions {
     /// The caller, to which the connection to the server is bound.
-    pub(super) caller: ConnectionCaller,
+    pub(super) caller: CallerGroup,
     /// The request carries the session's token, or the caller token in its place.
     pub(super) with_session: bool,
     /// The path exists in the root namespace alone, so that the session's is not added.

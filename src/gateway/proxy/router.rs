@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
 use keyward_http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
-use keyward_http::server::{ConnectionCaller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use keyward_http::server::{ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
 
@@ -105,7 +105,7 @@ impl GatewayRouter {
         let (parts, body) = request.into_parts();
         let origin = gateway_origin(&parts.headers);
         let merge_pages = self.forwarder.merges_pages(&parts.method, &target, &parts.headers);
-        let mut call = UpstreamCall::new(ConnectionCaller::new(*peer), parts.method, target, parts.headers);
+        let mut call = UpstreamCall::new(peer.group(), parts.method, target, parts.headers);
         call.audited = AuditedRequest::from_extensions(&parts.extensions).cloned();
         let forwarder = Arc::clone(&self.forwarder);
         let listener = Arc::clone(listener);

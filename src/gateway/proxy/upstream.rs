@@ -10,7 +10,7 @@ use keyward_http::body_buffer::{BodyBuffer, collect};
 use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
 };
-use keyward_http::server::ConnectionCaller;
+use keyward_http::server::CallerGroup;
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
@@ -211,8 +211,7 @@ impl Upstream {
 
     /// Fetches a document of a bounded size; `None` if there is none.
     pub(super) async fn fetch_document(&self, target: &str, headers: &HeaderMap, limit: usize) -> Option<Bytes> {
-        let call =
-            UpstreamCall::new(ConnectionCaller::own_process(), Method::GET, target.parse().ok()?, headers.clone());
+        let call = UpstreamCall::new(CallerGroup::own_process(), Method::GET, target.parse().ok()?, headers.clone());
         let response = self.call(&call, CallerBody::empty()).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
 use hyper::body::Body as _;
 use keyward_http::body_buffer::collect;
 use keyward_http::reverse_proxy::{RequestBody, RequestHead, RequestLine, ResponseBody, remove_all};
-use keyward_http::server::ConnectionCaller;
+use keyward_http::server::CallerGroup;
 use keyward_telemetry::audit::AuditedRequest;
 
 use super::body::GatewayBody;
@@ -23,7 +23,7 @@ use crate::platform_token::PlatformToken;
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamCall {
     /// Caller that the upstream connection is used for.
-    pub(super) caller: ConnectionCaller,
+    pub(super) caller: CallerGroup,
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
@@ -49,7 +49,7 @@ impl UpstreamCall {
     /// Removes headers meant for the gateway. Requests identity, as links in an encoded response could not be
     /// rewritten; a missing `Accept-Encoding` would allow any encoding (RFC 9110, 12.5.3). `Expect` is met by the
     /// gateway, which reads the body when it forwards it.
-    pub(super) fn new(caller: ConnectionCaller, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
+    pub(super) fn new(caller: CallerGroup, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
         remove_all(&mut headers, is_gateway_header);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         Self { caller, method, target, headers, audited: None }
@@ -61,7 +61,7 @@ impl UpstreamCall {
             (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
             (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
         ]);
-        Self::new(ConnectionCaller::own_process(), Method::GET, PathAndQuery::from_static(path), headers)
+        Self::new(CallerGroup::own_process(), Method::GET, PathAndQuery::from_static(path), headers)
     }
 
     /// Returns the limits that the call counts toward.

@@ -20,7 +20,7 @@ pub fn check_probe(address: SocketAddr, request: &Request<()>) -> Result<(), (u1
 
 fn decide(guard: &Guard, address: SocketAddr, request: &Request<()>) -> Result<(), (u16, String)> {
     guard
-        .decide(&Peer::Tcp { address, local: address }, request)
+        .decide(&Peer::Tcp { address, local: address, owner: None }, request)
         .map(drop)
         .map_err(|rejection| (rejection.status.as_u16(), rejection.message.into_owned()))
 }

@@ -1,20 +1,18 @@
 //! Identity of one connection's peer: read when it connects, compared for each request.
 
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::executable::FileId;
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessState};
 use super::reader::{PeerReader, PeerReading};
-use super::sock_diag;
+use super::sock_diag::SocketOwner;
 
 /// Identity of a connection's peer.
 ///
@@ -93,13 +91,8 @@ impl PeerIdentity {
         Self { is_unix: true, unknown_cgroup, ..Self::new(reader, facts, process) }
     }
 
-    /// Reads the identity of the peer of an accepted TCP connection, as the socket diagnostics have it; `peer` and `local` are
-    /// the addresses of its two ends.
-    pub(crate) fn from_tcp(reader: &Arc<PeerReader>, stream: &TcpStream, peer: SocketAddr, local: SocketAddr) -> Self {
-        let owner = peer.ip().is_loopback().then(|| sock_diag::owner(peer, local)).flatten();
-        // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is
-        // connected, nobody else can have the pair of addresses.
-        let owner = owner.filter(|_| stream.peer_addr().is_ok());
+    /// Returns the identity of the peer of a TCP connection, by the owner of its socket.
+    pub(crate) fn from_tcp(reader: &Arc<PeerReader>, owner: Option<SocketOwner>) -> Self {
         let state = ProcessState {
             uid: owner.and_then(|owner| reader.support().known_user(owner.uid)),
             cgroup: owner.and_then(|owner| owner.cgroup_id).map_or(CgroupRef::Unknown, CgroupRef::Id),

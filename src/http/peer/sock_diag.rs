@@ -9,19 +9,29 @@ use std::sync::{Once, OnceLock};
 use parking_lot::Mutex;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use tokio::net::TcpStream;
 
 /// Owner of a local TCP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SocketOwner {
+pub struct SocketOwner {
     /// User that created the socket.
     pub uid: u32,
     /// Cgroup of version 2 in which the socket was created (Linux 5.9).
     pub cgroup_id: Option<u64>,
 }
 
-/// Returns the owner of the socket that is bound to `peer` and connected to `local`; `None` if the kernel does not
-/// support the query or the socket has no owner any more.
-pub(crate) fn owner(peer: SocketAddr, local: SocketAddr) -> Option<SocketOwner> {
+/// Returns the owner of the socket at the other end of an accepted connection; `peer` and `local` are the addresses of its two
+/// ends. `None` for another machine's, if the kernel does not support the query, and if the socket has no owner any more.
+pub(crate) fn peer_owner(stream: &TcpStream, peer: SocketAddr, local: SocketAddr) -> Option<SocketOwner> {
+    // Users of other machines are unknown here.
+    let is_local = peer.ip().is_loopback() || peer.ip() == local.ip();
+    let owner = is_local.then(|| owner(peer, local)).flatten();
+    // A peer that has reset the connection leaves its address to others, one of whom was found then. While this end is
+    // connected, nobody else can have the pair of addresses.
+    owner.filter(|_| stream.peer_addr().is_ok())
+}
+
+fn owner(peer: SocketAddr, local: SocketAddr) -> Option<SocketOwner> {
     channel()?.query(peer, local).ok()?
 }
 
@@ -217,6 +227,46 @@ mod tests {
         assert_eq!(cgroup(&message[..message.len() - 1]), None, "a cut value");
         message[88..90].copy_from_slice(&0_u16.to_ne_bytes());
         assert_eq!(cgroup(&message), None, "a malformed length");
+    }
+
+    #[tokio::test]
+    async fn a_local_peer_has_an_owner_while_it_is_connected() {
+        for bound in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
+            let listener = tokio::net::TcpListener::bind(bound).await.unwrap();
+            let local = listener.local_addr().unwrap();
+            let to = if local.ip().is_unspecified() { ([127, 0, 0, 1], local.port()).into() } else { local };
+            let stream = TcpStream::connect(to).await.unwrap();
+            let (accepted, peer) = listener.accept().await.unwrap();
+            let uid = || peer_owner(&accepted, peer, accepted.local_addr().unwrap()).map(|owner| owner.uid);
+            assert_eq!(uid(), Some(rustix::process::geteuid().as_raw()), "{bound}");
+            drop(stream);
+            // Another test may start a program meanwhile, which has a copy of the socket for a moment.
+            while uid().is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_reset_its_connection_is_not_taken_for_the_next_one_at_its_address() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let local = listener.local_addr().unwrap();
+        let connect = async |from: SocketAddr| {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            socket.bind(from).unwrap();
+            socket.connect(local).await.unwrap()
+        };
+        let closed = connect(([127, 0, 0, 1], 0).into()).await;
+        let from = closed.local_addr().unwrap();
+        closed.set_zero_linger().unwrap();
+        drop(closed);
+        let _there = connect(from).await;
+        for user in [None, Some(rustix::process::geteuid().as_raw())] {
+            let (accepted, peer) = listener.accept().await.unwrap();
+            assert_eq!(peer, from);
+            assert_eq!(peer_owner(&accepted, peer, local).map(|owner| owner.uid), user);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Shares the connections to an upstream: no caller gets more than half, and the last ones are reserved for root and
 //! the process's own user.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{ForwardError, UpstreamRecorder};
-use crate::server::{CallerGroup, ConnectionCaller};
+use crate::server::CallerGroup;
 
 /// Slots of one upstream, one for each connection that serves a request.
 #[derive(Debug)]
@@ -28,29 +28,19 @@ pub(super) struct ConnectionSlots {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Holder of each slot; `None` if it is free.
-    slot_owners: Vec<Option<SlotOwner>>,
-    free: Vec<usize>,
-    /// Slots held by each group that was looked up.
-    by_group: HashMap<CallerGroup, usize>,
-    /// Slots whose holders were not looked up yet.
-    unknown: usize,
+    in_use: usize,
+    /// Slots that each group holds. A list: few groups hold one at a time.
+    by_group: Vec<(CallerGroup, usize)>,
     /// Waiting callers, the longest first.
     waiting: VecDeque<(CallerGroup, oneshot::Sender<ConnectionSlot>)>,
-}
-
-#[derive(Debug)]
-struct SlotOwner {
-    caller: ConnectionCaller,
-    /// Looked up only when slots are scarce.
-    group: Option<CallerGroup>,
 }
 
 /// A slot, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
-    index: usize,
+    /// The caller that holds it; `None` if it is released.
+    holder: Option<CallerGroup>,
 }
 
 impl ConnectionSlots {
@@ -61,23 +51,17 @@ impl ConnectionSlots {
     /// Takes a slot for this caller, waiting for at most `within`.
     pub(super) async fn take(
         self: &Arc<Self>,
-        caller: ConnectionCaller,
+        caller: CallerGroup,
         within: Duration,
     ) -> Result<ConnectionSlot, ForwardError> {
-        let (group, slot) = {
+        let slot = {
             let mut state = self.state.lock();
-            // No caller can exceed its share yet, so the caller is not looked up.
-            if state.in_use() < self.share {
-                return Ok(state.enter(self, caller, None));
-            }
-            let group = caller.group();
-            state.resolve_holders();
-            if self.admits(&state, group) {
-                return Ok(state.enter(self, caller, Some(group)));
+            if self.admits(&state, caller) {
+                return Ok(state.enter(self, caller));
             }
             let (give, slot) = oneshot::channel();
-            state.waiting.push_back((group, give));
-            (group, slot)
+            state.waiting.push_back((caller, give));
+            slot
         };
         // Boxed, since few requests wait.
         let started = Instant::now();
@@ -86,107 +70,68 @@ impl ConnectionSlots {
         slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.state.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
-            let all = state.in_use() >= self.max
-                || state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share);
+            let all = state.in_use >= self.max || state.held_by(caller) < self.share;
             if all { ForwardError::Busy(self.max) } else { ForwardError::ShareBusy(self.share) }
         })
     }
 
-    fn admits(&self, state: &State, group: CallerGroup) -> bool {
-        let max = if group.is_trusted() { self.max } else { self.max - self.reserve };
-        state.in_use() < max && state.by_group.get(&group).is_none_or(|slot_owners| *slot_owners < self.share)
+    fn admits(&self, state: &State, caller: CallerGroup) -> bool {
+        // No caller can exceed its share or reach the reserve yet.
+        if state.in_use < self.share {
+            return true;
+        }
+        let max = if caller.is_trusted() { self.max } else { self.max - self.reserve };
+        state.in_use < max && state.held_by(caller) < self.share
     }
 
-    /// Releases a slot and hands it to the longest waiting caller that may have it.
-    fn release(self: &Arc<Self>, index: usize) {
+    /// Releases a caller's slot and hands it to the longest waiting caller that may have it.
+    fn release(self: &Arc<Self>, holder: CallerGroup) {
         let mut state = self.state.lock();
-        state.leave(index);
+        state.leave(holder);
         while let Some(next) =
-            state.waiting.iter().position(|(group, give)| give.is_closed() || self.admits(&state, *group))
+            state.waiting.iter().position(|(caller, give)| give.is_closed() || self.admits(&state, *caller))
         {
-            let Some((group, give)) = state.waiting.remove(next) else { return };
+            let Some((caller, give)) = state.waiting.remove(next) else { return };
             if give.is_closed() {
                 continue;
             }
-            let slot = state.occupy(self, group);
+            let slot = state.enter(self, caller);
             if let Err(mut slot) = give.send(slot) {
                 // The receiver was dropped meanwhile. The lock is held, so the slot must not release itself.
-                state.leave(slot.index);
-                slot.index = NONE;
+                slot.holder = None;
+                state.leave(caller);
             }
         }
     }
 }
 
 impl State {
-    fn in_use(&self) -> usize {
-        self.slot_owners.len() - self.free.len()
+    fn held_by(&self, caller: CallerGroup) -> usize {
+        self.by_group.iter().find(|(group, _)| *group == caller).map_or(0, |(_, slots)| *slots)
     }
 
-    fn enter(
-        &mut self,
-        slots: &Arc<ConnectionSlots>,
-        caller: ConnectionCaller,
-        group: Option<CallerGroup>,
-    ) -> ConnectionSlot {
-        match group {
-            None => self.unknown += 1,
-            Some(group) => *self.by_group.entry(group).or_default() += 1,
+    fn enter(&mut self, slots: &Arc<ConnectionSlots>, caller: CallerGroup) -> ConnectionSlot {
+        self.in_use += 1;
+        match self.by_group.iter_mut().find(|(group, _)| *group == caller) {
+            Some((_, slots)) => *slots += 1,
+            None => self.by_group.push((caller, 1)),
         }
-        let holder = Some(SlotOwner { caller, group });
-        let index = if let Some(index) = self.free.pop() {
-            if let Some(slot) = self.slot_owners.get_mut(index) {
-                *slot = holder;
-            }
-            index
-        } else {
-            self.slot_owners.push(holder);
-            self.slot_owners.len() - 1
-        };
-        ConnectionSlot { slots: Arc::clone(slots), index }
+        ConnectionSlot { slots: Arc::clone(slots), holder: Some(caller) }
     }
 
-    fn occupy(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
-        // The group is known, so the caller is not needed any more.
-        self.enter(slots, ConnectionCaller::own_process(), Some(group))
-    }
-
-    fn leave(&mut self, index: usize) {
-        let Some(holder) = self.slot_owners.get_mut(index).and_then(Option::take) else { return };
-        self.free.push(index);
-        match holder.group {
-            None => self.unknown -= 1,
-            Some(group) => {
-                if let Some(slot_owners) = self.by_group.get_mut(&group) {
-                    *slot_owners -= 1;
-                    if *slot_owners == 0 {
-                        self.by_group.remove(&group);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Resolves the groups of all holders that are still unresolved.
-    fn resolve_holders(&mut self) {
-        if self.unknown == 0 {
-            return;
-        }
-        for holder in self.slot_owners.iter_mut().flatten().filter(|holder| holder.group.is_none()) {
-            let group = holder.caller.group();
-            holder.group = Some(group);
-            *self.by_group.entry(group).or_default() += 1;
-        }
-        self.unknown = 0;
+    fn leave(&mut self, holder: CallerGroup) {
+        self.in_use -= 1;
+        self.by_group.retain_mut(|(group, slots)| {
+            *slots -= usize::from(*group == holder);
+            *slots > 0
+        });
     }
 }
 
-const NONE: usize = usize::MAX;
-
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        if self.index != NONE {
-            self.slots.release(self.index);
+        if let Some(holder) = self.holder.take() {
+            self.slots.release(holder);
         }
     }
 }

@@ -33,7 +33,7 @@ pub use request_head::{RequestHead, RequestLine};
 pub use response_body::{BufferedBody, ResponseBody};
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
-use crate::server::ConnectionCaller;
+use crate::server::CallerGroup;
 use crate::tls::ClientTls;
 use http1::SendError;
 use pool::{Pool, PooledConnection};
@@ -156,7 +156,7 @@ impl Forwarder {
     /// The request was not forwarded or has no response: see [`ForwardError::status`].
     pub async fn send(
         &self,
-        caller: ConnectionCaller,
+        caller: CallerGroup,
         head: &RequestHead,
         body: RequestBody,
         limit: Duration,
@@ -179,7 +179,7 @@ impl Forwarder {
     /// Sends a request without a body on a new connection.
     async fn retry_on_new_connection(
         &self,
-        caller: ConnectionCaller,
+        caller: CallerGroup,
         head: &RequestHead,
         limit: Duration,
     ) -> Result<Response<ResponseBody>, ForwardError> {

@@ -16,7 +16,7 @@ use super::connect::connect_host;
 use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::http1::{PlainStream, UpstreamConnection};
 use super::{ForwardError, ForwarderOptions, UpstreamAddress, connect};
-use crate::server::ConnectionCaller;
+use crate::server::CallerGroup;
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -90,10 +90,7 @@ impl Pool {
     }
 
     /// Checks out an idle connection, or opens a new one.
-    pub(super) async fn check_out(
-        self: &Arc<Self>,
-        caller: ConnectionCaller,
-    ) -> Result<PooledConnection, ForwardError> {
+    pub(super) async fn check_out(self: &Arc<Self>, caller: CallerGroup) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         while let Some(mut wire) = self.pop_idle() {
             if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
@@ -105,7 +102,7 @@ impl Pool {
     }
 
     /// Opens a new connection.
-    pub(super) async fn open_new(self: &Arc<Self>, caller: ConnectionCaller) -> Result<PooledConnection, ForwardError> {
+    pub(super) async fn open_new(self: &Arc<Self>, caller: CallerGroup) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         self.connect(slot).await
     }

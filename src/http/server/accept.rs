@@ -226,10 +226,8 @@ impl<S> ConnectionSet<S> {
             (Stream::Right(socket), Peer::Unix { uid, gid, pid, .. }) => {
                 PeerIdentity::from_unix(reader, socket, pid, uid, gid)
             }
-            (Stream::Left(stream), Peer::Tcp { address, local }) => {
-                PeerIdentity::from_tcp(reader, stream, address, local)
-            }
-            (Stream::Left(_), Peer::Unix { .. }) | (Stream::Right(_), Peer::Tcp { .. }) => return None,
+            (_, Peer::Tcp { owner, .. }) => PeerIdentity::from_tcp(reader, owner),
+            (Stream::Left(_), Peer::Unix { .. }) => return None,
         })
     }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::connection_state::{ConnectionState, Phase, millis};
 use super::eviction::{Candidate, EvictionDecision, NewCaller, decide, pick_victim};
-use super::peer_group::{CallerGroup, ConnectionCaller};
+use super::peer_group::CallerGroup;
 use super::{ListenerLimits, Peer};
 
 /// Table of a listener's open connections.
@@ -31,9 +31,7 @@ pub(super) struct ConnectionTable {
 #[derive(Debug)]
 struct Entry {
     connection: Arc<ConnectionState>,
-    caller: ConnectionCaller,
-    /// Looked up only when connections are scarce.
-    group: Option<CallerGroup>,
+    group: CallerGroup,
     abort: AbortHandle,
     /// Phase and stamp at the last sweep, and the time of the first sweep that saw them.
     seen: (Phase, u64, u64),
@@ -55,15 +53,15 @@ impl ConnectionTable {
     pub(super) fn make_room(&self, peer: &Peer) -> bool {
         let mut open = self.open.lock();
         let capped = peer.uid().is_some();
-        // Below this number callers are not looked up.
+        // Below this number each caller is admitted.
         let few = if capped { self.limits.per_user } else { self.limits.connections }.min(self.limits.connections / 2);
         if open.len() < few {
             return true;
         }
-        let group = ConnectionCaller::new(*peer).group();
+        let group = peer.group();
         let trusted = group.is_trusted();
         let new = NewCaller { group, trusted, capped: capped && !trusted };
-        match decide(&candidates(&mut open), new, &self.limits) {
+        match decide(&candidates(&open), new, &self.limits) {
             EvictionDecision::Admit => true,
             EvictionDecision::Evict(id) => {
                 if let Some(entry) = open.remove(&id) {
@@ -78,7 +76,7 @@ impl ConnectionTable {
     /// Closes one idle connection to free its descriptor; returns false if all serve requests.
     pub(super) fn evict_one(&self) -> bool {
         let mut open = self.open.lock();
-        let candidates = candidates(&mut open);
+        let candidates = candidates(&open);
         let entry = pick_victim(&candidates).and_then(|(id, _)| open.remove(&id));
         entry.inspect(|entry| entry.abort.abort()).is_some()
     }
@@ -97,8 +95,7 @@ impl ConnectionTable {
             gauge.inc();
         }
         let abort = start(Arc::clone(&connection), ConnectionGuard { id, table: Arc::clone(self) });
-        let caller = ConnectionCaller::new(*peer);
-        open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
+        open.insert(id, Entry { connection, group: peer.group(), abort, seen: (Phase::Fresh, 0, 0) });
     }
 
     /// Closes connections past their deadline. Returns the time of the next sweep; `None` without connections.
@@ -148,17 +145,14 @@ impl ConnectionTable {
     }
 }
 
-fn candidates(open: &mut HashMap<u64, Entry>) -> Vec<Candidate> {
-    let candidate = |(id, entry): (&u64, &mut Entry)| {
-        let group = *entry.group.get_or_insert_with(|| entry.caller.group());
-        Candidate {
-            id: *id,
-            group,
-            evictable: entry.connection.is_evictable(),
-            last_use: entry.connection.last_use_order(),
-        }
+fn candidates(open: &HashMap<u64, Entry>) -> Vec<Candidate> {
+    let candidate = |(id, entry): (&u64, &Entry)| Candidate {
+        id: *id,
+        group: entry.group,
+        evictable: entry.connection.is_evictable(),
+        last_use: entry.connection.last_use_order(),
     };
-    open.iter_mut().map(candidate).collect()
+    open.iter().map(candidate).collect()
 }
 
 /// Guard of a connection's entry, held by its task; removes the entry when dropped.

@@ -12,7 +12,7 @@ use tokio_util::either::Either;
 
 use super::socket_file::{self, SocketFile};
 use super::{ActivatedSockets, Endpoint, Peer, UnixSocket};
-use crate::peer::known_group;
+use crate::peer::{known_group, sock_diag};
 
 /// Accepted stream.
 pub(super) type Stream = Either<TcpStream, UnixStream>;
@@ -193,7 +193,8 @@ impl Listener {
                 // A socket for both families reports an IPv4 client as `::ffff:a.b.c.d`, which is not a loopback address by itself.
                 let address = canonical(address);
                 let local = canonical(stream.local_addr()?);
-                Ok((Either::Left(stream), Peer::Tcp { address, local }))
+                let owner = sock_diag::peer_owner(&stream, address, local);
+                Ok((Either::Left(stream), Peer::Tcp { address, local, owner }))
             }
             Socket::Unix(listener, group) => {
                 let (stream, _) = listener.accept().await?;

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub use listener::Listener;
 pub use metrics::ResponseCounter;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
-pub use peer_group::{CallerGroup, ConnectionCaller};
+pub use peer_group::CallerGroup;
 pub use response_future::ResponseFuture;
 pub use socket_activation::ActivatedSockets;
 pub use socket_file::SocketOwnerError;
@@ -35,7 +35,7 @@ use keyward_telemetry::metrics::Metrics;
 
 #[cfg(doc)]
 use crate::peer::PeerIdentity;
-use crate::peer::PeerReader;
+use crate::peer::{PeerReader, SocketOwner};
 use crate::tls::ServerTls;
 
 /// Address of a listener, formatted as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
@@ -176,6 +176,8 @@ pub enum Peer {
         address: SocketAddr,
         /// Address at which the connection arrived; of the connection, as a listener may have several.
         local: SocketAddr,
+        /// Owner of its socket when it connected, if it is a process of this machine and the kernel tells.
+        owner: Option<SocketOwner>,
     },
 }
 

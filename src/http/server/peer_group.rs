@@ -3,11 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Peer;
-use crate::peer::sock_diag;
-
-/// Peer of a connection, or this process. Its user is looked up only by [`ConnectionCaller::group`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionCaller(Option<Peer>);
 
 /// Group of callers whose connections are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,32 +13,23 @@ pub enum CallerGroup {
     Address(IpAddr),
 }
 
-impl ConnectionCaller {
-    /// Creates the caller at the other end of a connection.
-    pub const fn new(peer: Peer) -> Self {
-        Self(Some(peer))
-    }
-
-    /// Returns this process as the caller.
-    pub const fn own_process() -> Self {
-        Self(None)
-    }
-
-    /// Looks up the caller's user; falls back to its address.
+impl Peer {
+    /// Returns the group of the peer: its user, or its address where the user is not known.
     pub fn group(&self) -> CallerGroup {
-        let (address, local) = match self.0 {
-            None => return CallerGroup::User(rustix::process::geteuid().as_raw()),
-            Some(Peer::Unix { uid, .. }) => return CallerGroup::User(uid),
-            Some(Peer::Tcp { address, local }) => (address, local),
-        };
-        // Users of other machines are unknown here.
-        let is_local = address.ip().is_loopback() || address.ip() == local.ip();
-        let owner = is_local.then(|| sock_diag::owner(address, local)).flatten();
-        owner.map_or(CallerGroup::Address(address.ip()), |owner| CallerGroup::User(owner.uid))
+        match self {
+            Self::Unix { uid, .. } => CallerGroup::User(*uid),
+            Self::Tcp { owner: Some(owner), .. } => CallerGroup::User(owner.uid),
+            Self::Tcp { address, .. } => CallerGroup::Address(address.ip()),
+        }
     }
 }
 
 impl CallerGroup {
+    /// Returns the group of this process.
+    pub fn own_process() -> Self {
+        Self::User(rustix::process::geteuid().as_raw())
+    }
+
     /// Maps an address to the network that one party is usually given: 24 bits of IPv4, 56 of IPv6.
     pub(super) fn network(self) -> Self {
         match self {
@@ -72,6 +58,7 @@ impl CallerGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::SocketOwner;
 
     #[test]
     fn addresses_of_one_network_are_one_group() {
@@ -83,24 +70,12 @@ mod tests {
         assert_eq!(CallerGroup::User(7).network(), CallerGroup::User(7));
     }
 
-    #[tokio::test]
-    async fn a_loopback_caller_is_identified_by_its_user_while_connected() {
-        for bound in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
-            let listener = tokio::net::TcpListener::bind(bound).await.unwrap();
-            let local = listener.local_addr().unwrap();
-            let to = if local.ip().is_unspecified() { ([127, 0, 0, 1], local.port()).into() } else { local };
-            let stream = tokio::net::TcpStream::connect(to).await.unwrap();
-            let (accepted, peer) = listener.accept().await.unwrap();
-            let caller = ConnectionCaller::new(Peer::Tcp { address: peer, local: accepted.local_addr().unwrap() });
-            let uid = rustix::process::geteuid().as_raw();
-            assert_eq!(caller.group(), CallerGroup::User(uid), "{bound}");
-            drop(stream);
-            // Another test may start a program meanwhile, which has a copy of the socket for a moment.
-            while caller.group() != CallerGroup::Address(peer.ip()) {
-                tokio::task::yield_now().await;
-            }
-            drop(accepted);
-        }
-        assert!(ConnectionCaller::own_process().group().is_trusted());
+    #[test]
+    fn a_peer_without_a_known_user_is_grouped_by_its_address() {
+        let address: std::net::SocketAddr = ([127, 0, 0, 1], 40000).into();
+        let peer = |owner| Peer::Tcp { address, local: address, owner };
+        assert_eq!(peer(None).group(), CallerGroup::Address(address.ip()));
+        assert_eq!(peer(Some(SocketOwner { uid: 7, cgroup_id: None })).group(), CallerGroup::User(7));
+        assert!(CallerGroup::own_process().is_trusted());
     }
 }

@@ -12,7 +12,7 @@ use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
 };
 use keyward_http::server::{
-    ConnectionCaller, Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
+    Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
 };
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::metrics::Metrics;
@@ -86,7 +86,7 @@ impl Scene {
                 let target = parts.uri.path_and_query().unwrap();
                 let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
                 let head = RequestHead::new(line, &parts.headers, |_| true, &body);
-                match forwarder.send(ConnectionCaller::new(peer), &head, body, limit).await {
+                match forwarder.send(peer.group(), &head, body, limit).await {
                     Ok(response) => response.map(Either::Left),
                     Err(error) => error_response(&error),
                 }

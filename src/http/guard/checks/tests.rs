@@ -25,7 +25,7 @@ const fn unix(uid: u32, in_group: bool) -> Peer {
 }
 
 fn tcp(address: &str) -> Peer {
-    Peer::Tcp { address: address.parse().unwrap(), local: ([127, 0, 0, 1], 8200).into() }
+    Peer::Tcp { address: address.parse().unwrap(), local: ([127, 0, 0, 1], 8200).into(), owner: None }
 }
 
 fn outcome(guard: &Guard, peer: Peer, request: &Request<()>) -> Result<(), (u16, &'static str)> {

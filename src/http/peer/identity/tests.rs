@@ -6,31 +6,6 @@ use crate::peer::executable::WantedExecutable;
 use crate::peer::reader::PeerKernel;
 use crate::peer::support::KernelSupport;
 
-#[tokio::test]
-async fn a_tcp_peer_that_has_reset_its_connection_is_not_taken_for_the_next_one_at_its_address() {
-    let reader = Arc::new(PeerReader::new(Arc::new(PeerKernel::new(KernelSupport::probe())), Vec::new()));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let local = listener.local_addr().unwrap();
-    let connect = async |from: SocketAddr| {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind(from).unwrap();
-        socket.connect(local).await.unwrap()
-    };
-    let closed = connect(([127, 0, 0, 1], 0).into()).await;
-    let from = closed.local_addr().unwrap();
-    closed.set_zero_linger().unwrap();
-    drop(closed);
-    let _there = connect(from).await;
-    let own = Some(rustix::process::geteuid().as_raw());
-    for user in [None, own] {
-        let (accepted, peer) = listener.accept().await.unwrap();
-        assert_eq!(peer, from);
-        let identity = PeerIdentity::from_tcp(&reader, &accepted, peer, local);
-        assert_eq!(identity.facts().uid, user);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_program_that_a_process_executes_later_is_noticed_at_once_or_at_the_next_look() {
     let shell = std::fs::canonicalize("/bin/sh").unwrap();

@@ -1,9 +1,4 @@
 use super::*;
-use crate::server::Peer;
-
-fn user(uid: u32) -> ConnectionCaller {
-    ConnectionCaller::new(Peer::Unix { uid, gid: 0, pid: 0, in_group: false })
-}
 
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -13,10 +8,10 @@ async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
     let mut slot_owners = Vec::new();
     let mut fill = async |uid, count, expected: Option<&str>| {
         for _ in 0..count {
-            slot_owners.push(slots.take(user(uid), WITHIN).await.unwrap());
+            slot_owners.push(slots.take(CallerGroup::User(uid), WITHIN).await.unwrap());
         }
         if let Some(expected) = expected {
-            assert_eq!(slots.take(user(uid), WITHIN).await.unwrap_err().to_string(), expected);
+            assert_eq!(slots.take(CallerGroup::User(uid), WITHIN).await.unwrap_err().to_string(), expected);
         }
     };
     let base_uid = rustix::process::geteuid().as_raw() + 1000;
@@ -25,13 +20,10 @@ async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
     fill(base_uid + 2, 0, Some("all 32 connections to the upstream are busy")).await;
     fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
     slot_owners.truncate(1);
-    assert_eq!(slots.state.lock().in_use(), 1);
+    assert_eq!(slots.state.lock().in_use, 1);
     slot_owners.clear();
     let state = slots.state.lock();
-    assert!(
-        state.in_use() == 0 && state.unknown == 0 && state.by_group.is_empty() && state.waiting.is_empty(),
-        "{state:?}"
-    );
+    assert!(state.in_use == 0 && state.by_group.is_empty() && state.waiting.is_empty(), "{state:?}");
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
@@ -40,12 +32,12 @@ async fn a_free_slot_goes_to_the_longest_waiting_caller_that_may_have_it() {
     let slots = Arc::new(ConnectionSlots::new(4, None));
     let mut slot_owners = Vec::new();
     for uid in [7, 7, 8, 8] {
-        slot_owners.push(slots.take(user(uid), WITHIN).await.unwrap());
+        slot_owners.push(slots.take(CallerGroup::User(uid), WITHIN).await.unwrap());
     }
     let wait = |uid| {
         tokio::spawn({
             let slots = Arc::clone(&slots);
-            async move { slots.take(user(uid), Duration::from_mins(1)).await.map(|slot| (uid, slot)) }
+            async move { slots.take(CallerGroup::User(uid), Duration::from_mins(1)).await.map(|slot| (uid, slot)) }
         })
     };
     let greedy = wait(7);
