@@ -107,13 +107,17 @@ fn read_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
 }
 
 fn read_bounded(from: &mut impl std::io::Read, max: u64) -> Result<String, Reason> {
-    let mut text = String::new();
+    // Not empty: into an empty string the library reads its first bytes by way of the stack.
+    let mut text = String::with_capacity(FIRST_READ);
     // One byte more: tells a file of the maximum from a longer one.
     from.take(max + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
     })?;
     if text.len() as u64 > max { Err(Reason::TooLarge(max)) } else { Ok(text) }
 }
+
+/// Initial capacity, in bytes: more than most tokens have.
+const FIRST_READ: usize = 4096;
 
 /// Start of a file that some editors write, and that no server takes for part of a secret.
 const BYTE_ORDER_MARK: char = '\u{feff}';

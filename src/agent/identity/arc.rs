@@ -72,7 +72,8 @@ fn read_key(path: &Path, folder: &Path) -> Result<String, AttemptError> {
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Err(refuse("is not a regular file"));
     }
-    let mut key = String::new();
+    // Not empty: into an empty string the library reads its first bytes by way of the stack.
+    let mut key = String::with_capacity(4096);
     // One byte more than allowed shows that the file is larger, whatever size it had when it was opened.
     file.take(MAX_KEY_SIZE + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
     if key.len() as u64 > MAX_KEY_SIZE {
