@@ -4,14 +4,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use keyward_agent::systemd_credentials::is_credential_name;
 use keyward_machine::secret;
 
 use super::Environment;
 use super::diagnostic::{Diagnostics, Location};
-use super::need::Need;
+use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
@@ -203,6 +203,8 @@ impl ReadContext<'_> {
             };
             self.diagnostics.unknown(at, key, message, "set it in the agent's environment");
         } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
+            let kind = NeedKind::Path(PathBuf::from(path), PathUse::ReadSecret);
+            self.needs.borrow_mut().push(Need { key: key.to_owned(), is_hidden: false, kind });
             match secret::read_file(Path::new(path)) {
                 Ok(value) => return Some(value.expose_secret().to_owned()),
                 Err(error) => {
