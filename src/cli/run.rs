@@ -1,6 +1,5 @@
 //! `keyward run`: the agent, until it is told to stop.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +10,9 @@ use keyward_app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
 use keyward_app::{App, ProcessSetup, ReloadRejected, Signals};
 use keyward_config::{self as config, Config, Diagnostic, Environment, Purpose, SandboxMode};
 use keyward_http::server::ActivatedSockets;
-use keyward_machine::command::{self, SpawnerConnection, SpawnerDescriptors, SpawnerProcess, reap_orphans};
+use keyward_machine::command::{
+    self, ConfiguredPrograms, SpawnerConnection, SpawnerDescriptors, SpawnerProcess, reap_orphans,
+};
 use keyward_telemetry::error_code::ErrorCode;
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,7 +54,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         }
     };
     // Before the first other thread: the sandbox holds for this thread and those that it starts.
-    let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan, &run.files.config)?;
+    let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan, &run.files.config, &environment)?;
     let (spawner, connection) = spawner.unzip();
     let (logging, log) = start_log(choice, &config.log)?;
     log_warnings(&warnings);
@@ -177,10 +178,19 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
 pub(super) type EnteredSandbox = (Option<(SpawnerProcess, SpawnerConnection)>, SandboxReport, AllowedAccess);
 
 /// Starts the spawner if the configuration of these files needs it, and then gives up all rights that it does not need.
-pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan, files: &[PathBuf]) -> anyhow::Result<EnteredSandbox> {
+pub(super) fn enter_sandbox(
+    config: &Config,
+    plan: &SandboxPlan,
+    files: &[PathBuf],
+    environment: &Environment,
+) -> anyhow::Result<EnteredSandbox> {
     let mode = config.agent.sandbox;
     let has_spawner = mode != SandboxMode::Off && plan.needs_spawner();
-    let spawner = has_spawner.then(|| SpawnerProcess::start(&plan.commands, files)).transpose();
+    // Files that the agent can write are no proof of a program, so that those of a later configuration need a restart.
+    let is_proof = mode != SandboxMode::Enforce || !plan.may_write(files);
+    let files = if is_proof { files } else { &[] };
+    let start = || SpawnerProcess::start(&plan.programs, files, &environment.variables);
+    let spawner = has_spawner.then(start).transpose();
     let spawner = spawner.context("cannot start the spawner")?;
     if mode != SandboxMode::Off {
         keyward_http::peer::check_tcp_owners();
@@ -191,21 +201,24 @@ pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan, files: &[PathBu
 
 /// Runs as the spawner of the agent that started this process, until that agent ends.
 pub(super) fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
-    let Err(error) = command::run_spawner(descriptors, read_commands);
+    let Err(error) = command::run_spawner(descriptors, read_programs);
     print_error(&format!("the spawner cannot serve the agent: {error}"));
     Exit::Failed
 }
 
-/// Reads the command lines of the configuration's programs, which hold no reference: the spawner has none of the agent's variables.
+/// Reads the programs of a configuration, whose command lines hold no reference: the spawner has none of the agent's variables.
 /// None are in a configuration with errors, or in one that others can write.
-fn read_commands(files: &[PathBuf]) -> BTreeSet<Vec<String>> {
+fn read_programs(files: &[PathBuf]) -> ConfiguredPrograms {
+    if files.is_empty() {
+        return ConfiguredPrograms::default();
+    }
     let environment = Environment::current();
     let outcome = config::load(files, &environment, Purpose::Check);
     let is_unsafe = |note: &Diagnostic| note.code == ErrorCode::UnsafePermissions && note.key.is_empty();
-    if outcome.notes.iter().any(is_unsafe) {
-        BTreeSet::new()
+    if !outcome.errors.is_empty() || outcome.notes.iter().any(is_unsafe) {
+        ConfiguredPrograms::default()
     } else {
-        SandboxPlan::new(&outcome, files, &environment).commands
+        SandboxPlan::new(&outcome, files, &environment).programs
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) fn serve(
     introduction: impl FnOnce(&App) -> Vec<String>,
 ) -> anyhow::Result<Exit> {
     // It starts no program.
-    let (_, sandbox, _) = enter_sandbox(&config, &plan, &[])?;
+    let (_, sandbox, _) = enter_sandbox(&config, &plan, &[], environment)?;
     let (_logging, level) = start_log(log, &config.log)?;
     sandbox.log();
     let runtime = runtime(&config)?;

@@ -35,6 +35,7 @@ pub use self::launcher::Launcher;
 use self::launcher::SpawnedChild;
 pub use self::orphans::reap_orphans;
 pub use self::spawner::{SpawnerConnection, SpawnerDescriptors, SpawnerProcess, parse_spawner_invocation, run_spawner};
+pub use self::spawner_messages::ConfiguredPrograms;
 
 /// Environment variables of a command. Their values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]

@@ -95,6 +95,17 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
 }
 
+impl SandboxPlan {
+    /// Returns true if a process in the sandbox may write one of these files, or replace a folder on the way to it.
+    pub fn may_write(&self, files: &[PathBuf]) -> bool {
+        let written: Vec<PathBuf> = self.write.iter().map(|folder| resolve(folder)).collect();
+        files.iter().any(|file| {
+            let file = resolve(file);
+            written.iter().any(|folder| file.starts_with(folder))
+        })
+    }
+}
+
 impl AllowedAccess {
     /// Lists what a plan needs and this sandbox does not allow, by the machine's symlinks.
     pub fn missing_here(&self, plan: &SandboxPlan) -> Vec<String> {

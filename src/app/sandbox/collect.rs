@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use keyward_agent::identity::IdentityMethod;
 use keyward_config::{Config, Environment, LoadOutcome, Need, NeedKind, PathUse};
 #[cfg(feature = "gateway")]
-use keyward_gateway::client_setup::UserConfigFiles;
+use keyward_gateway::client_setup::{UserConfigFiles, client_variable_names};
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress};
 use keyward_http::server::Endpoint;
 use rustix::thread::CapabilitySet;
@@ -93,7 +93,7 @@ impl SandboxPlan {
                 self.write.extend(need.written_folder().map(Path::to_owned));
             }
             NeedKind::Run(command) => {
-                self.commands.insert(command.clone());
+                self.programs.commands.insert(command.clone());
             }
             NeedKind::Listen(Endpoint::Tcp(address)) => {
                 self.bind.insert(address.port());
@@ -124,6 +124,7 @@ impl SandboxPlan {
             self.add_server(&session.upstream.client, environment);
             self.add_identity(&session.identity, environment);
         }
+        self.programs.variables.extend(config.env_templates.iter().map(|template| template.options.text.name.clone()));
         self.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());
         #[cfg(feature = "acl")]
         self.add_acl(config);
@@ -165,10 +166,11 @@ impl SandboxPlan {
     fn add_acl(&mut self, config: &Config) {
         let Some(acl) = &config.acl else { return };
         if acl.service.store.folder().is_none() {
-            // A restore spools the snapshot there, and a used bootstrap reset file beside the key is deleted.
+            // A restore spools the snapshot there.
             self.write.insert(std::env::temp_dir());
-            self.write.extend(acl.service.key_file.iter().filter_map(|file| file.parent()).map(Path::to_owned));
         }
+        // A rekey replaces the key file, and a used bootstrap reset file beside it is deleted.
+        self.write.extend(acl.service.key_file.iter().filter_map(|file| file.parent()).map(Path::to_owned));
         // Stored methods name the servers of their keys, which change at run time.
         self.connect = None;
     }
@@ -181,6 +183,9 @@ impl SandboxPlan {
         // Downloads and uploads are redirected to other hosts.
         self.connect_to(443);
         self.connect_through(&gateway.proxy.proxy, environment);
+        if gateway.process_token.is_some() {
+            self.programs.variables.extend(client_variable_names(&gateway.host));
+        }
         self.read.extend(gateway.process_files.iter().flat_map(UserConfigFiles::candidates));
     }
 
@@ -253,7 +258,10 @@ mod tests {
         assert!(!plan.read.iter().chain(&plan.write).any(|path| Path::new("/var/lib/other/secret").starts_with(path)));
         assert_eq!(plan.bind, [8700].into());
         assert_eq!(plan.connect, Some([53, 80, 443, 3128, 8201, 40342].into()));
-        assert_eq!((plan.commands.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));
+        assert_eq!(
+            (plan.programs.commands.len(), plan.capabilities, plan.executables),
+            (0, CapabilitySet::empty(), false)
+        );
         assert!(plan.abstract_socket);
     }
 
@@ -316,7 +324,7 @@ mod tests {
             "{SESSION}[process]\ncommand = [\"/bin/app\", \"-x\"]\n[listener.health]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:81\"\n"
         );
         let plan = plan(&text, &[]);
-        assert_eq!(plan.commands, [vec!["/bin/app".to_owned(), "-x".to_owned()]].into());
+        assert_eq!(plan.programs.commands, [vec!["/bin/app".to_owned(), "-x".to_owned()]].into());
         assert_eq!((plan.bind, plan.capabilities), ([81].into(), CapabilitySet::NET_BIND_SERVICE));
     }
 }

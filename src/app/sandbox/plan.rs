@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use keyward_machine::command::ConfiguredPrograms;
 use rustix::thread::CapabilitySet;
 
 /// Accesses that a configuration needs of the system.
@@ -18,8 +19,8 @@ pub struct SandboxPlan {
     pub(crate) bind: BTreeSet<u16>,
     /// TCP ports that are connected to; `None` is any.
     pub(crate) connect: Option<BTreeSet<u16>>,
-    /// Command lines of programs that are started.
-    pub commands: BTreeSet<Vec<String>>,
+    /// Programs that are started.
+    pub programs: ConfiguredPrograms,
     /// Capabilities that are kept if the process has them.
     pub(crate) capabilities: CapabilitySet,
     /// True if the executables of callers are opened, which Landlock denies (`ptrace_may_access`): the spawner does it.
@@ -36,7 +37,7 @@ impl Default for SandboxPlan {
             hidden: BTreeSet::new(),
             bind: BTreeSet::new(),
             connect: Some(BTreeSet::new()),
-            commands: BTreeSet::new(),
+            programs: ConfiguredPrograms::default(),
             capabilities: CapabilitySet::empty(),
             executables: false,
             abstract_socket: false,
@@ -47,7 +48,7 @@ impl Default for SandboxPlan {
 impl SandboxPlan {
     /// Returns true if something is needed that a process in a sandbox cannot do.
     pub fn needs_spawner(&self) -> bool {
-        !self.commands.is_empty() || self.executables
+        !self.programs.commands.is_empty() || self.executables
     }
 
     /// Formats a path for operators.
@@ -118,7 +119,7 @@ impl AllowedAccess {
             (None, _) => {}
         }
         // Arguments are not shown: they may hold a secret.
-        let programs = plan.commands.iter().filter(|_| !self.spawner).filter_map(|command| command.first());
+        let programs = plan.programs.commands.iter().filter(|_| !self.spawner).filter_map(|command| command.first());
         missing.extend(programs.map(|program| format!("runs {program}")));
         if let Some(capabilities) = self.capabilities {
             let denied = plan.capabilities.difference(capabilities);

@@ -19,4 +19,4 @@ pub use program_cli_config::{PreparedCliConfig, ProgramCliConfigError};
 pub use service_host::{NO_VARIABLE_REASON, ServiceHost};
 pub use terraform_config_file::{ClientTokenKind, ClientTokenSource, TerraformConfigFile, TerraformConfigFileOptions};
 pub use user_config_files::UserConfigFiles;
-pub use variables::{GatewayClient, ProxyExceptions, client_env, client_variables};
+pub use variables::{GatewayClient, ProxyExceptions, client_env, client_variable_names, client_variables};

@@ -21,6 +21,12 @@ pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString)
     plain.into_iter().chain(secret.map(|name| (name, SecretString::from(token)))).collect()
 }
 
+/// Returns the names of all variables that [`client_env`] sets for a host.
+pub fn client_variable_names(host: &ServiceHost) -> impl Iterator<Item = String> {
+    let names = ["TFE_ADDRESS", "TFE_HOSTNAME", "TFE_TOKEN", VARIABLE].into_iter().chain(NO_PROXY);
+    names.map(str::to_owned).chain(host.variable())
+}
+
 /// The variables that name hosts which are called without a proxy, as a program has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyExceptions([Option<String>; 2]);

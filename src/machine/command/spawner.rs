@@ -6,7 +6,7 @@
 //! programs are children of this process and keep the rights that the agent was started with. When the agent ends, the
 //! stream ends, this process exits, and the kernel sends SIGTERM to the programs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -17,6 +17,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,8 +25,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::executable_opener::{ExecutableOpener, serve_executables};
-use super::spawner_messages::{ChildId, Reply, Request, SystemError, encode, receive, write_frames};
-use super::{ChildProcess, CommandSpec, EnvVars};
+use super::spawner_messages::{
+    ChildId, ConfiguredPrograms, Reply, Request, SystemError, Variables, encode, receive, write_frames,
+};
+use super::{ChildProcess, CommandSpec, EnvVars, is_reserved};
 use crate::secret_string::SecretString;
 
 /// The running spawner, as the agent holds it.
@@ -42,9 +45,13 @@ pub struct SpawnerConnection {
 }
 
 impl SpawnerProcess {
-    /// Starts the spawner, which runs only these command lines, and those that the configuration's files have later. Returns it with
-    /// the ways to ask it.
-    pub fn start(commands: &BTreeSet<Vec<String>>, files: &[PathBuf]) -> io::Result<(Self, SpawnerConnection)> {
+    /// Starts the spawner, which runs only these programs, and those that the configuration's `files` have later. `environment` are
+    /// the variables of this process. Returns it with the ways to ask it.
+    pub fn start(
+        programs: &ConfiguredPrograms,
+        files: &[PathBuf],
+        environment: &BTreeMap<String, String>,
+    ) -> io::Result<(Self, SpawnerConnection)> {
         use rustix::io::{FdFlags, fcntl_setfd};
         let (stream, spawner_stream) = StdUnixStream::pair()?;
         let (executables, spawner_socket) = ExecutableOpener::through_spawner()?;
@@ -59,7 +66,9 @@ impl SpawnerProcess {
             .process_group(0)
             .spawn()?;
         // First, and while nothing from outside has reached this process.
-        (&stream).write_all(&encode(&(commands, files))?)?;
+        let passed = environment.iter().filter(|(name, _)| !is_reserved(name));
+        let passed = Variables(passed.map(|(name, value)| (name.clone(), value.clone())).collect());
+        (&stream).write_all(&encode(&(programs, files, passed))?)?;
         stream.set_nonblocking(true)?;
         Ok((Self(child), SpawnerConnection { stream, executables }))
     }
@@ -97,15 +106,15 @@ pub fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsString>) -
     (descriptors.stream != descriptors.executables && arguments.next().is_none()).then_some(descriptors)
 }
 
-/// Reads the command lines that the files of a configuration have now.
-pub(super) type ReadCommands = fn(&[PathBuf]) -> BTreeSet<Vec<String>>;
+/// Reads the programs that the files of a configuration have now.
+pub(super) type ReadPrograms = fn(&[PathBuf]) -> ConfiguredPrograms;
 
 /// Runs the spawner until the agent closes the stream. Never returns to the caller's stack: the programs get SIGTERM from the
 /// kernel, as when the agent itself ends, and not the SIGKILL of a dropped child process.
 #[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
 pub fn run_spawner(
     descriptors: SpawnerDescriptors,
-    read_commands: ReadCommands,
+    read_programs: ReadPrograms,
 ) -> io::Result<std::convert::Infallible> {
     // execve(2) has made the process dumpable again.
     crate::os::forbid_core_dumps()?;
@@ -127,31 +136,53 @@ pub fn run_spawner(
             SignalKind::user_defined2(),
         ];
         let _ignored: Vec<_> = ignored.into_iter().map(signal).collect::<io::Result<_>>()?;
-        serve(UnixStream::from_std(stream)?, read_commands, &mut tasks).await
+        serve(UnixStream::from_std(stream)?, read_programs, &mut tasks).await
     });
     std::process::exit(i32::from(ended.is_err()))
 }
 
-/// Error of a command line that the configuration does not have.
-const NOT_LISTED: &str = "no file of the configuration has this command";
+/// Error of a program that the configuration does not have.
+const NOT_LISTED: &str =
+    "no file of the configuration that keyward cannot write has this command with these variables; restart keyward";
 
-/// Command lines that may run.
+/// Programs that may run.
 #[derive(Debug)]
-struct AllowedCommands {
-    /// Those of the configuration that the agent was started with.
-    first: BTreeSet<Vec<String>>,
+struct AllowedPrograms {
+    /// Those of the configuration that the agent was started with, and those that were found in its files since.
+    known: Mutex<ConfiguredPrograms>,
     /// Files of the configuration, which may have changed. The agent cannot write them.
     files: Vec<PathBuf>,
-    read: ReadCommands,
+    /// Variables that the agent was started with. A linker or a shell runs what a variable names, so that no other value is passed.
+    environment: Variables,
+    read: ReadPrograms,
 }
 
-impl AllowedCommands {
-    async fn contains(self: Arc<Self>, command: Vec<String>) -> bool {
-        if self.first.contains(&command) {
+impl AllowedPrograms {
+    async fn contains(self: Arc<Self>, spec: CommandSpec) -> bool {
+        if self.has(&self.known.lock(), &spec) {
             return true;
         }
-        let reading = tokio::task::spawn_blocking(move || (self.read)(&self.files).contains(&command));
+        // Off this thread: files may be slow.
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = (self.read)(&self.files);
+            let is_listed = self.has(&read, &spec);
+            if is_listed {
+                // The files may have errors when the program is started again; the agent keeps its configuration then.
+                let mut known = self.known.lock();
+                known.commands.insert(spec.command);
+                known.variables.extend(read.variables);
+            }
+            is_listed
+        });
         reading.await.unwrap_or(false)
+    }
+
+    fn has(&self, programs: &ConfiguredPrograms, spec: &CommandSpec) -> bool {
+        let may_pass = |name: &str, value: &SecretString| {
+            programs.variables.contains(name)
+                || self.environment.0.get(name).is_some_and(|passed| passed == value.expose_secret())
+        };
+        programs.commands.contains(&spec.command) && spec.variables.0.iter().all(|(name, value)| may_pass(name, value))
     }
 }
 
@@ -162,10 +193,10 @@ enum Order {
 }
 
 /// Serves requests until the stream ends. The caller keeps the tasks, each of which has a child.
-async fn serve(stream: UnixStream, read: ReadCommands, tasks: &mut JoinSet<()>) -> io::Result<()> {
+async fn serve(stream: UnixStream, read: ReadPrograms, tasks: &mut JoinSet<()>) -> io::Result<()> {
     let (mut requests, replies) = stream.into_split();
-    let Some((first, files)) = receive(&mut requests).await? else { return Ok(()) };
-    let allowed = Arc::new(AllowedCommands { first, files, read });
+    let Some((known, files, environment)) = receive(&mut requests).await? else { return Ok(()) };
+    let allowed = Arc::new(AllowedPrograms { known: Mutex::new(known), files, environment, read });
     let (sender, frames) = mpsc::unbounded_channel();
     tasks.spawn(write_frames(replies, frames));
     let mut children: HashMap<ChildId, mpsc::UnboundedSender<Order>> = HashMap::new();
@@ -180,7 +211,7 @@ async fn serve(stream: UnixStream, read: ReadCommands, tasks: &mut JoinSet<()>) 
                 let (orders, received) = mpsc::unbounded_channel();
                 children.insert(id, orders);
                 let sender = sender.clone();
-                let allowed = allowed.clone().contains(spec.command.clone());
+                let allowed = allowed.clone().contains(spec.clone());
                 tasks.spawn(async move {
                     let started =
                         if allowed.await { spec.start(input, None).await } else { Err(io::Error::other(NOT_LISTED)) };
@@ -237,12 +268,12 @@ fn reply(sender: &mpsc::UnboundedSender<Vec<u8>>, reply: &Reply) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
-    use crate::command::spawner_messages::Variables;
 
     #[test]
     fn only_the_spawners_name_with_two_descriptors_is_its_command_line() {
@@ -261,34 +292,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_command_lines_of_the_configuration_are_started() {
+    async fn only_programs_of_the_configuration_are_started_with_its_variables() {
         let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let variables = |pairs: &[(&str, &str)]| {
+            Variables(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+        };
         let (agent, spawner) = UnixStream::pair().unwrap();
-        let read: ReadCommands = |files| files.iter().map(|file| vec![file.display().to_string()]).collect();
+        // The files have errors after the first program that was found in them.
+        let read: ReadPrograms = |files| {
+            static READS: AtomicUsize = AtomicUsize::new(0);
+            let is_sound = READS.fetch_add(1, Ordering::Relaxed) < 8;
+            let commands = files.iter().filter(|_| is_sound).map(|file| vec![file.display().to_string()]).collect();
+            ConfiguredPrograms { commands, variables: BTreeSet::from(["PASSWORD".to_owned()]) }
+        };
         let mut serving = JoinSet::new();
         serving.spawn(async move { serve(spawner, read, &mut JoinSet::new()).await });
         let (mut replies, mut requests) = agent.into_split();
         let mut send = async |frame: Vec<u8>| requests.write_all(&frame).await.unwrap();
-        let first = BTreeSet::from([command(&["/bin/true", "-x"])]);
-        send(encode(&(first, [PathBuf::from("/bin/false")])).unwrap()).await;
-        let start = |id, words: &[&str]| {
-            let variables = Variables(BTreeMap::new());
-            encode(&Request::Start { id, command: command(words), variables, input: false }).unwrap()
+        let known = ConfiguredPrograms {
+            commands: BTreeSet::from([command(&["/bin/true", "-x"])]),
+            variables: BTreeSet::from(["PASSWORD".to_owned()]),
         };
-        for words in [&["/bin/true"][..], &["/bin/true", "-y"], &["/bin/true", "-x", "-y"], &["/bin/sh", "-x"]] {
-            send(start(1, words)).await;
+        let environment = variables(&[("PATH", "/usr/bin:/bin")]);
+        send(encode(&(known, [PathBuf::from("/bin/false")], environment)).unwrap()).await;
+        let listed: &[&str] = &["/bin/true", "-x"];
+        for (words, pairs) in [
+            (&["/bin/true"][..], &[][..]),
+            (&["/bin/true", "-y"], &[]),
+            (&["/bin/true", "-x", "-y"], &[]),
+            (&["/bin/sh", "-x"], &[]),
+            (listed, &[("LD_PRELOAD", "/tmp/evil.so")]),
+            (listed, &[("PATH", "/tmp")]),
+            (&["/bin/false"], &[("LD_PRELOAD", "/tmp/evil.so")]),
+        ] {
+            send(encode(&start(1, command(words), variables(pairs))).unwrap()).await;
             let reply = receive::<Reply>(&mut replies).await.unwrap().unwrap();
             let Reply::Failed { id: 1, error } = reply else { panic!("{words:?}: {reply:?}") };
             assert_eq!(io::Error::from(error).to_string(), NOT_LISTED);
         }
-        for words in [&["/bin/true", "-x"][..], &["/bin/false"]] {
-            send(start(2, words)).await;
+        for words in [listed, &["/bin/false"], &["/bin/false"]] {
+            let passed = variables(&[("PATH", "/usr/bin:/bin"), ("PASSWORD", "any")]);
+            send(encode(&start(2, command(words), passed)).unwrap()).await;
             let reply = receive::<Reply>(&mut replies).await.unwrap().unwrap();
-            assert!(matches!(reply, Reply::Started { id: 2, .. }), "{words:?}: {reply:?}");
+            let is_started = matches!(reply, Reply::Started { id: 2, .. });
+            assert!(is_started, "{words:?}: {reply:?}");
             let reply = receive::<Reply>(&mut replies).await.unwrap().unwrap();
             assert!(matches!(reply, Reply::Ended { id: 2, .. }), "{words:?}: {reply:?}");
         }
         drop((requests, replies));
         serving.join_next().await.unwrap().unwrap().unwrap();
+    }
+
+    fn start(id: ChildId, command: Vec<String>, variables: Variables) -> Request {
+        Request::Start { id, command, variables, input: false }
     }
 }

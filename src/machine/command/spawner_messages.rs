@@ -1,12 +1,21 @@
 //! Messages between the agent and its spawner: frames of a length (four bytes, little-endian) and JSON. The first one of the agent
-//! has the command lines that the spawner may run, and the configuration's files.
+//! has the programs that the spawner may run, the configuration's files, and the variables that the agent was started with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// Programs that a configuration has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfiguredPrograms {
+    /// Command lines: program and arguments.
+    pub commands: BTreeSet<Vec<String>>,
+    /// Names of variables whose values the agent sets.
+    pub variables: BTreeSet<String>,
+}
 
 /// Number that the agent gives to a child process.
 pub(super) type ChildId = u64;

@@ -139,6 +139,30 @@ fn a_reload_to_another_program_runs_it_as_the_spawner_finds_it_in_the_configurat
 }
 
 #[test]
+fn a_file_of_a_reference_is_read_again_by_a_reload() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let (names, pages) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let name = names.path().join("name");
+        std::fs::write(&name, format!("{}/page\n", pages.path().display())).unwrap();
+        let destination = format!("${{file:{}}}", name.display());
+        let agent = Agent::ready(&world, &[], |text| {
+            let text = with_sandbox(&text, "best_effort");
+            format!("{text}[template.page]\ncontents = \"1\"\ndestination = \"{destination}\"\n")
+        });
+        if !is_supported(&agent) {
+            return;
+        }
+        agent.edit(|text| text.replace("contents = \"1\"", "contents = \"2\""));
+        agent.reload("ok");
+        eventually(LIMIT, || {
+            let page = std::fs::read_to_string(pages.path().join("page")).unwrap();
+            if page == "2" { Ok(()) } else { Err(page) }
+        });
+    });
+}
+
+#[test]
 fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_enforced() {
     if !can_refuse_calls() {
         return;

@@ -52,14 +52,15 @@ fn what_a_new_configuration_needs_beyond_the_sandbox_is_listed() {
     check(SandboxPlan { bind: [0].into(), ..plan() }, "listens on port 0");
     check(SandboxPlan { connect: Some([443, 8200].into()), ..plan() }, "connects to port 8200");
     check(SandboxPlan { connect: None, ..plan() }, "connects to any port");
-    check(SandboxPlan { commands: [command(&["/bin/sh", "-c"])].into(), ..plan() }, "runs /bin/sh");
+    check(SandboxPlan { programs: programs(&["/bin/sh", "-c"]), ..plan() }, "runs /bin/sh");
     let capabilities = CapabilitySet::CHOWN | CapabilitySet::NET_BIND_SERVICE;
     check(SandboxPlan { capabilities, ..plan() }, "uses CAP_NET_BIND_SERVICE");
     check(SandboxPlan { executables: true, ..plan() }, "opens the executables of callers");
 }
 
-fn command(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn programs(words: &[&str]) -> ConfiguredPrograms {
+    let command = words.iter().map(|word| (*word).to_owned()).collect();
+    ConfiguredPrograms { commands: [command].into(), ..ConfiguredPrograms::default() }
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_sandbox_without_limits_lacks_nothing() {
         hidden: paths(&[]),
         bind: [1].into(),
         connect: None,
-        commands: [command(&["sh"])].into(),
+        programs: programs(&["sh"]),
         capabilities: CapabilitySet::CHOWN,
         executables: true,
         abstract_socket: true,
