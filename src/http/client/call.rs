@@ -107,7 +107,7 @@ impl Client {
             let is_tls = causes(&error).any(<dyn std::error::Error>::is::<rustls::Error>);
             let addresses = if is_tls { Vec::new() } else { self.route.addresses() };
             let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-            let mut cause = format_causes(&error.without_url());
+            let mut cause = if error.is_timeout() { TOO_SLOW.to_owned() } else { format_causes(&error.without_url()) };
             if addresses.iter().any(|address| !self.name.contains(address)) {
                 cause = format!("{}: {cause}", addresses.join(", "));
             }
@@ -121,6 +121,9 @@ impl Client {
         TransportError::Broken { server: self.name.clone(), cause: format_causes(&error.without_url()) }
     }
 }
+
+/// Cause of a connection that was not there within the client's time; the library only says that a deadline has elapsed.
+const TOO_SLOW: &str = "no connection within the time allowed";
 
 /// Formats why a call failed, without the layers of the HTTP libraries that only say that it did.
 fn format_causes(error: &reqwest::Error) -> String {
