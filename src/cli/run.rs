@@ -206,8 +206,8 @@ pub(super) fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
     Exit::Failed
 }
 
-/// Reads the programs of a configuration, whose command lines hold no reference: the spawner has none of the agent's variables.
-/// None are in a configuration with errors, or in one that others can write.
+/// Reads the programs of a configuration, as the spawner does: without the agent's variables, to which no command line refers. None are
+/// in a configuration with errors, or in one that others can write.
 fn read_programs(files: &[PathBuf]) -> ConfiguredPrograms {
     if files.is_empty() {
         return ConfiguredPrograms::default();

@@ -57,8 +57,8 @@ impl RecordKind for BindingRuleRecord {
         Ok((validate_draft(draft, id, namespace.clone(), &method)?, transaction))
     }
 
-    /// Returns whether the auth method of the rule still exists with the same id. The rules of a deleted method can remain in
-    /// the store for a while, see `AuthMethods::delete`.
+    /// Returns whether the auth method of the rule still exists with the same id. The rules of a deleted method
+    /// are deleted after it, and can remain in the store for a while.
     async fn exists(&self, records: &NamespacedRecords, freshness: Freshness) -> Result<bool, ServiceError> {
         let key = record_keys::auth_method(&self.namespace, &self.auth_method);
         match records.typed_store.get::<AuthMethodRecord>(&key, freshness).await {

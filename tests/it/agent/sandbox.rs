@@ -124,17 +124,31 @@ fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_need
 fn a_reload_to_another_program_runs_it_as_the_spawner_finds_it_in_the_configuration() {
     run_in_network_namespace(|| {
         let world = World::start();
-        let process = "[process]\ncommand = [\"/bin/sleep\", \"600\"]\n";
-        let agent = Agent::ready(&world, &[], |text| format!("{}{process}", with_sandbox(&text, "best_effort")));
+        let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin"), ("PAGE", "page")], |text| {
+            let page = "[template.page]\ncontents = \"page\"\ndestination = \"FOLDER/${env:PAGE}\"\n";
+            let process = "[process]\ncommand = [\"/bin/sleep\", \"600\"]\nrestart = \"always\"\n";
+            format!("{}{page}{process}", with_sandbox(&text, "best_effort"))
+        });
         if !is_supported(&agent) {
             return;
         }
         agent.edit(|text| {
-            let command = "[\"/bin/sh\", \"-c\", \"echo x > FOLDER/ran; exec sleep 600\"]";
-            text.replace("[\"/bin/sleep\", \"600\"]", command)
+            let command = "[\"/bin/sh\", \"-c\", \"echo $NEW $$ > FOLDER/ran; exec sleep 600\"]";
+            let text = text.replace("[\"/bin/sleep\", \"600\"]", command);
+            format!("{text}[env_template.NEW]\ncontents = \"new\"\n")
         });
         agent.reload("ok");
-        assert_eq!(agent.sink("ran"), "x\n");
+        let running = || {
+            let ran = std::fs::read_to_string(agent.path("ran")).map_err(|error| error.to_string())?;
+            ran.trim().strip_prefix("new ").and_then(|pid| pid.parse::<i32>().ok()).ok_or(ran)
+        };
+        let first = eventually(LIMIT, running);
+
+        // The agent keeps its configuration, and the spawner the program that it found.
+        agent.edit(|text| text.replace("restart = \"always\"", "restart = \"sometimes\""));
+        agent.reload("failed");
+        kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
+        eventually(LIMIT, || running().and_then(|pid| if pid == first { Err(pid.to_string()) } else { Ok(()) }));
     });
 }
 
