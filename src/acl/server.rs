@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use hyper::body::Incoming;
-use keyward_http::server::{Peer, ResponseFuture};
+use keyward_http::server::{IncomingBody, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_machine::tasks::{TaskError, TaskGroup};
 use keyward_telemetry::error_code::ErrorCode;
@@ -85,7 +84,7 @@ impl AclServer {
     pub fn handler(
         &self,
         address: Option<SocketAddr>,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<api::ResponseBody> + Clone + Send + Sync + 'static {
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<api::ResponseBody> + Clone + Send + Sync + 'static {
         api::handler(self.state.clone(), address)
     }
 

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use keyward_config as config;
 use keyward_http::guard::AccessMode;
-use keyward_http::server::{Listener, ListenerMetrics, Peer, ResponseFuture};
+use keyward_http::server::{IncomingBody, Listener, ListenerMetrics, Peer, ResponseFuture};
 use keyward_telemetry::recent_events;
 use keyward_ui::{self as ui, StatusSource};
 
@@ -18,7 +17,7 @@ pub(super) fn service(
     socket: &Listener,
     tls: bool,
     shared: &Shared,
-) -> Option<impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + use<> + 'static> {
+) -> Option<impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<Full<Bytes>> + Clone + Send + use<> + 'static> {
     let (Some(address), AccessMode::Key(key)) = (socket.tcp_address(), &options.guard.admit) else {
         tracing::error!(event = "ui.not_served", listener = options.name, "a ui listener needs a TCP socket and a key");
         return None;

@@ -7,15 +7,15 @@ use std::time::Duration;
 use axum::Router;
 use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use keyward_http::server::Peer;
+use hyper::body::{Body, Frame, SizeHint};
+use keyward_http::server::{IncomingBody, IncomingBodyError, Peer};
 use tokio::time::Sleep;
 use tower::ServiceExt as _;
 
 /// Converts an axum router to a service. Each request carries its [`Peer`] as an extension, and its body must arrive
 /// within half a minute after a handler begins to wait for it.
-pub fn axum_service(router: Router) -> impl Fn(Peer, Request<Incoming>) -> RouterResponse + Clone + Send + 'static {
-    move |peer, mut request: Request<Incoming>| {
+pub fn axum_service(router: Router) -> impl Fn(Peer, Request<IncomingBody>) -> RouterResponse + Clone + Send + 'static {
+    move |peer, mut request: Request<IncomingBody>| {
         request.extensions_mut().insert(peer);
         let router = router.clone();
         Box::pin(async move {
@@ -34,7 +34,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Request body with a time limit that starts when its reader first waits.
 #[derive(Debug)]
 pub(super) struct TimedBody {
-    body: Incoming,
+    body: IncomingBody,
     within: Duration,
     end: Option<Pin<Box<Sleep>>>,
 }
@@ -45,11 +45,11 @@ pub(super) enum BodyError {
     #[error("the body did not arrive within {}", keyward_telemetry::time_format::format_duration(*.0))]
     Late(Duration),
     #[error("the body did not arrive completely")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] IncomingBodyError),
 }
 
 impl TimedBody {
-    pub(super) const fn new(body: Incoming, within: Duration) -> Self {
+    pub(super) const fn new(body: IncomingBody, within: Duration) -> Self {
         Self { body, within, end: None }
     }
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use keyward_telemetry::audit::{
     AuditCaller, AuditRecord, AuditedRequest, Auditor, Decision, RecordKind, RequestFacts, RequestState, redact_path,
 };
 use tokio::time::Instant;
 
-use super::server::{Peer, RefusedHeads, ResponseFuture};
+use super::server::{IncomingBody, Peer, RefusedHeads, ResponseFuture};
 
 /// Records the requests of one listener in the audit.
 pub struct AuditedService<B> {
@@ -42,9 +41,9 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
     pub fn wrap<S>(
         self,
         service: S,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<B> + Clone + Send + Sync + 'static
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<B> + Clone + Send + Sync + 'static
     where
-        S: Fn(Peer, Request<Incoming>) -> ResponseFuture<B> + Clone + Send + Sync + 'static,
+        S: Fn(Peer, Request<IncomingBody>) -> ResponseFuture<B> + Clone + Send + Sync + 'static,
     {
         let this = Arc::new(self);
         move |peer, request| {
@@ -54,9 +53,9 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
 
     fn respond(
         self: &Arc<Self>,
-        service: &impl Fn(Peer, Request<Incoming>) -> ResponseFuture<B>,
+        service: &impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<B>,
         peer: Peer,
-        mut request: Request<Incoming>,
+        mut request: Request<IncomingBody>,
     ) -> ResponseFuture<B> {
         let route = (self.route)(request.uri().path());
         let draft = ResponseDraft::new(self, &peer, &request, route.unwrap_or("other"));
@@ -148,7 +147,12 @@ struct ResponseDraft<B: 'static> {
 }
 
 impl<B> ResponseDraft<B> {
-    fn new(service: &Arc<AuditedService<B>>, peer: &Peer, request: &Request<Incoming>, route: &'static str) -> Self {
+    fn new(
+        service: &Arc<AuditedService<B>>,
+        peer: &Peer,
+        request: &Request<IncomingBody>,
+        route: &'static str,
+    ) -> Self {
         let facts = RequestFacts {
             id: service.auditor.next_id(),
             part: service.part,

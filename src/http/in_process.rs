@@ -1,19 +1,16 @@
 //! Calls a service of this process by HTTP/1.1 over a pipe in memory: no socket, no TLS, and the same checks as for others.
 
-use std::convert::Infallible;
-use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
-use hyper::service::service_fn;
+use hyper::body::Body;
 use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 
-use super::server::{Peer, ResponseFuture};
+use super::server::{IncomingBody, Peer, ResponseFuture, serve_stream};
 
 /// A service of this process, called as another process would call it.
 #[derive(Clone)]
@@ -44,23 +41,13 @@ const PIPE: usize = 64 * 1024;
 impl InProcessService {
     /// Wraps a service. It sees this process's own user as its caller.
     pub fn new<B>(
-        service: impl Fn(Peer, Request<Incoming>) -> ResponseFuture<B> + Clone + Send + Sync + 'static,
+        service: impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<B> + Clone + Send + Sync + 'static,
     ) -> Self
     where
-        B: Body<Data: Send, Error: Into<Box<dyn StdError + Send + Sync>>> + Send + Unpin + 'static,
+        B: Body<Data = Bytes, Error: Send> + Send + Unpin + 'static,
     {
         let peer = own_peer();
-        Self(Arc::new(move |pipe| {
-            let service = service.clone();
-            let respond = service_fn(move |request| {
-                let response = service(peer, request);
-                async move { Ok::<_, Infallible>(response.await) }
-            });
-            Box::pin(async move {
-                // An error here is one of the call, which reports it.
-                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(pipe), respond).await;
-            })
-        }))
+        Self(Arc::new(move |pipe| Box::pin(serve_stream(pipe, peer, service.clone()))))
     }
 
     /// Sends a request, and reads a response of at most `limit` bytes.
@@ -104,7 +91,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_is_called_with_the_own_user_and_its_response_is_bounded() {
-        let service = InProcessService::new(|peer: Peer, request: Request<Incoming>| {
+        let service = InProcessService::new(|peer: Peer, request: Request<IncomingBody>| {
             let text = format!("{} {} {:?}", request.method(), request.uri(), peer.uid().is_some());
             ResponseFuture::ready(Response::new(Full::new(Bytes::from(text))))
         });

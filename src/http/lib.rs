@@ -6,11 +6,12 @@
 //!
 //! A module imports only modules above it in this list.
 
-// 0: bodies, names, certificates, processes
+// 0: bodies, names, certificates, processes, messages
 pub mod body_buffer;
 pub(crate) mod resolution;
 pub mod tls;
 pub mod peer;
+pub(crate) mod http1;
 
 // 1: calls to servers, and the server
 pub mod client;

@@ -3,14 +3,24 @@
 use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::well_known::{Rfc2822, Rfc3339};
 
 /// Formats a time by RFC 3339, in UTC and whole seconds, such as `2026-01-31T09:00:00Z`. A time before 1970 or after the
 /// year 9999 is clamped to that range.
 pub fn format_rfc3339(time: SystemTime) -> String {
+    to_utc(time).and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
+}
+
+/// Formats a time for `Date`, such as `Sun, 29 Nov 2026 17:30:03 GMT` (RFC 9110, 5.6.7). It is clamped like that of
+/// [`format_rfc3339`].
+pub fn format_http_date(time: SystemTime) -> String {
+    to_utc(time).and_then(|time| time.format(&Rfc2822).ok()).unwrap_or_default().replace("+0000", "GMT")
+}
+
+fn to_utc(time: SystemTime) -> Option<OffsetDateTime> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let seconds = i64::try_from(since).unwrap_or(END_OF_9999).min(END_OF_9999);
-    OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
+    OffsetDateTime::from_unix_timestamp(seconds).ok()
 }
 
 const END_OF_9999: i64 = 253_402_300_799;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use keyward_http::body_buffer::collect;
+use keyward_http::server::IncomingBody;
 
 /// Largest form, in bytes.
 pub(super) const MAX_FORM: usize = 16 * 1024;
@@ -23,7 +23,7 @@ impl Fields {
     }
 
     /// Reads the body of a form; `None` if it is too large, breaks off or stalls.
-    pub(super) async fn read(body: Incoming) -> Option<Self> {
+    pub(super) async fn read(body: IncomingBody) -> Option<Self> {
         let buffer = tokio::time::timeout(FORM_TIMEOUT, collect(body, MAX_FORM)).await.ok()?.ok()?;
         Some(Self::parse(&buffer.into_vec()))
     }

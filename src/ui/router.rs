@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use keyward_http::guard::LogThrottle;
 use keyward_http::in_process::InProcessService;
-use keyward_http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels};
+use keyward_http::server::{
+    HttpMetrics, IncomingBody, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
+};
 use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -42,7 +43,7 @@ pub struct Deps {
 pub fn service(
     options: Options,
     deps: Deps,
-) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
     let router = Arc::new(Router {
         guard: PageGuard::new(&options),
         sessions: BrowserSessions::new(deps.clock.clone()),
@@ -89,7 +90,7 @@ const STYLE: &str = include_str!("assets/style.css");
 const HTMX: &str = include_str!("assets/htmx-2.0.11.min.js");
 
 impl Router {
-    async fn respond(&self, peer: Peer, request: Request<Incoming>) -> PageResponse {
+    async fn respond(&self, peer: Peer, request: Request<IncomingBody>) -> PageResponse {
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/static/style.css") => {
                 return response::file("text/css; charset=utf-8", STYLE);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use keyward_http::body_buffer::{FillError, collect};
+use keyward_http::server::IncomingBody;
 
 /// Largest body of a login in bytes. An Azure token with 200 groups has some 10 KiB.
 pub(super) const MAX_LOGIN: usize = 64 * 1024;
@@ -17,7 +17,7 @@ pub(super) const MAX_BODY: usize = 512 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads a body of at most `limit` bytes.
-pub(super) async fn read_bounded(body: Incoming, limit: usize) -> Result<Vec<u8>, BodyError> {
+pub(super) async fn read_bounded(body: IncomingBody, limit: usize) -> Result<Vec<u8>, BodyError> {
     let read = tokio::time::timeout(TIMEOUT, collect(body, limit)).await;
     match read.map_err(|_| BodyError::TooSlow)? {
         Ok(buffer) => Ok(buffer.into_vec()),
@@ -27,7 +27,7 @@ pub(super) async fn read_bounded(body: Incoming, limit: usize) -> Result<Vec<u8>
 }
 
 /// Reads the body of a Vault login as a JSON object. Unknown and duplicate fields are refused.
-pub(super) async fn read_vault_login<T: DeserializeOwned>(body: Incoming) -> Result<T, BodyError> {
+pub(super) async fn read_vault_login<T: DeserializeOwned>(body: IncomingBody) -> Result<T, BodyError> {
     let bytes = read_bounded(body, MAX_LOGIN).await?;
     // For serde, an array of the fields' values would do as well.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderMap;
-use hyper::body::Incoming;
 use keyward_telemetry::audit::AuditedRequest;
 
 use super::body::{self, MAX_BODY};
@@ -19,6 +18,7 @@ use crate::model::secret::{PlainSecret, SecretHash};
 use crate::service::acl_service::AclService;
 use crate::service::caller::Caller;
 use crate::store::Freshness;
+use keyward_http::server::IncomingBody;
 
 /// Request for an operation.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct ApiRequest {
     secret_hash: OnceLock<SecretHash>,
     /// Namespace of the query or a header.
     namespace: Option<String>,
-    body: Option<Incoming>,
+    body: Option<IncomingBody>,
     /// The request as its audit records it; `None` without an audit.
     pub(super) audited: Option<AuditedRequest>,
 }
@@ -64,7 +64,7 @@ impl ApiRequest {
         subject: String,
         query: Option<&str>,
         headers: &HeaderMap,
-        body: Incoming,
+        body: IncomingBody,
         token_in_query: bool,
     ) -> Result<Self, ApiError> {
         let query = QueryString::parse(query)?;
@@ -140,7 +140,7 @@ impl ApiRequest {
     }
 
     /// Takes the body unread.
-    pub(super) fn take_body(&mut self) -> Option<Incoming> {
+    pub(super) fn take_body(&mut self) -> Option<IncomingBody> {
         self.body.take()
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use hyper::body::{Body as _, Incoming};
-use keyward_http::server::{Peer, ResponseFuture};
+use hyper::body::Body as _;
+use keyward_http::server::{IncomingBody, Peer, ResponseFuture};
 use keyward_telemetry::audit::AuditedRequest;
 use prometheus_client::metrics::counter::Counter;
 
@@ -27,7 +27,7 @@ use crate::store::Freshness;
 pub(crate) fn handler(
     state: ApiState,
     address: Option<SocketAddr>,
-) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ResponseBody> + Clone + Send + Sync + 'static {
+) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<ResponseBody> + Clone + Send + Sync + 'static {
     let browser_guard = BrowserGuard::new(&state.options.allowed_hosts, address, state.metrics.clone());
     let ok_counters = [const { OnceLock::new() }; Operation::COUNT];
     let router = Arc::new(Router { state, browser_guard, ok_counters });
@@ -45,7 +45,7 @@ struct Router {
 impl Router {
     /// Routes only by the head, before there is a future. Each kind of request has its own type of future, and the head
     /// is freed before it starts: ten thousand may wait at once.
-    fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
+    fn route(self: &Arc<Self>, peer: &Peer, request: Request<IncomingBody>) -> ResponseFuture<ResponseBody> {
         let state = &self.state;
         let (dialect, mut matched) = find_operation(&state.options.base_path, &request);
         if let Err(error) = self.browser_guard.verify(&request) {
@@ -91,7 +91,7 @@ impl Router {
 /// has none.
 fn find_operation(
     base: &str,
-    request: &Request<Incoming>,
+    request: &Request<IncomingBody>,
 ) -> (Dialect, Result<(&'static Row, String), Response<ResponseBody>>) {
     let raw = request.uri().path();
     // A proxy may strip the base path or leave it: both are accepted.
@@ -152,7 +152,11 @@ impl RouteCtx {
 }
 
 /// Parses the request, and returns it with its head.
-fn parse_request(ctx: &RouteCtx, subject: String, request: Request<Incoming>) -> Result<(ApiRequest, Parts), ApiError> {
+fn parse_request(
+    ctx: &RouteCtx,
+    subject: String,
+    request: Request<IncomingBody>,
+) -> Result<(ApiRequest, Parts), ApiError> {
     let (head, body) = request.into_parts();
     let token_in_query = ctx.state().options.token_in_query;
     let mut request = ApiRequest::parse(subject, head.uri.query(), &head.headers, body, token_in_query)?;
@@ -164,7 +168,7 @@ fn read(
     ctx: RouteCtx,
     operation: ReadOperation,
     subject: String,
-    request: Request<Incoming>,
+    request: Request<IncomingBody>,
 ) -> ResponseFuture<ResponseBody> {
     let parsed = parse_request(&ctx, subject, request).and_then(|(mut request, head)| {
         let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
@@ -184,7 +188,7 @@ fn write(
     ctx: RouteCtx,
     operation: WriteOperation,
     subject: String,
-    request: Request<Incoming>,
+    request: Request<IncomingBody>,
 ) -> ResponseFuture<ResponseBody> {
     match parse_request(&ctx, subject, request) {
         Ok((mut request, _)) => ResponseFuture::waiting(async move {

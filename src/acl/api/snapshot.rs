@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::stream::try_unfold;
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Either, StreamBody};
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Body as _, Frame};
 use keyward_telemetry::error_chain::format_chain;
 use serde_json::json;
 
@@ -19,6 +19,7 @@ use crate::service::error::ServiceError;
 use crate::service::lists::Omitted;
 use crate::service::snapshot::{RestoreResult, SnapshotExport, Spool};
 use crate::store::Freshness;
+use keyward_http::server::IncomingBody;
 
 const OCTET_STREAM: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
@@ -89,7 +90,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 async fn run_restore(
     state: &ApiState,
     request: &ApiRequest,
-    body: Option<&mut Incoming>,
+    body: Option<&mut IncomingBody>,
 ) -> Result<RestoreResult, ApiError> {
     // Before the upload: a caller without the right must not fill the disk.
     let authorized = state.service.restore().authorize(request.secret.as_ref()).await?;
@@ -102,7 +103,7 @@ async fn run_restore(
     Ok(state.restores.run(permit, &state.service, request.secret.clone(), spool).await?)
 }
 
-async fn spool_body(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiError> {
+async fn spool_body(body: &mut IncomingBody, spool: &mut Spool) -> Result<(), ApiError> {
     let too_large = || BodyError::TooLarge { limit: usize::try_from(Spool::MAX_SIZE).unwrap_or(usize::MAX) };
     // Content-Length is known before the upload: refuse it before it fills the disk.
     if body.size_hint().lower() > Spool::MAX_SIZE {
@@ -125,6 +126,6 @@ async fn spool_body(body: &mut Incoming, spool: &mut Spool) -> Result<(), ApiErr
     }
 }
 
-async fn drain(mut body: Incoming) {
+async fn drain(mut body: IncomingBody) {
     while let Some(Ok(_)) = body.frame().await {}
 }

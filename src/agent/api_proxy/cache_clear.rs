@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use http::{Method, Response, StatusCode, request};
-use hyper::body::Incoming;
 use keyward_http::body_buffer::collect;
+use keyward_http::server::IncomingBody;
 use serde::{Deserialize, Serialize};
 
 use super::cache::Invalidate;
@@ -37,7 +37,7 @@ pub(super) const PATHS: [&str; 2] = ["/agent/v1/cache-clear", "/proxy/v1/cache-c
 
 /// Handles a request that the guard has admitted. `X-Vault-Request` is required even where the listener does without it: a
 /// browser's form cannot send it.
-pub(super) async fn clear(cache: &ResponseCache, parts: &request::Parts, body: Incoming) -> Response<ProxyBody> {
+pub(super) async fn clear(cache: &ResponseCache, parts: &request::Parts, body: IncomingBody) -> Response<ProxyBody> {
     if parts.method != Method::POST && parts.method != Method::PUT {
         return local_response(method_not_allowed("POST, PUT"));
     }

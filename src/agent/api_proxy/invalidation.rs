@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, request};
-use hyper::body::Incoming;
+use keyward_http::server::IncomingBody;
 use serde::Deserialize;
 
 use super::cache::{EntryKind, Invalidate, TokenScope};
@@ -27,7 +27,7 @@ impl ResponseCache {
         kind: Option<EntryKind>,
         path: &ApiPath<'_>,
         parts: request::Parts,
-        body: Incoming,
+        body: IncomingBody,
     ) -> Response<ProxyBody> {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let namespace = self.sender.dialect.namespace(&headers, options.is_root_path).to_owned();
@@ -49,7 +49,7 @@ impl ResponseCache {
         options: ForwardOptions,
         path: &ApiPath<'_>,
         parts: request::Parts,
-        body: Incoming,
+        body: IncomingBody,
     ) -> Response<ProxyBody> {
         let body = match CallerBody::read(body, MAX_REQUEST_BODY).await {
             Ok(body) => body,

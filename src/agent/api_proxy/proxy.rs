@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 use keyward_credentials::credential_watch::RefreshSignal;
 use keyward_http::audited::AuditedService;
 use keyward_http::client;
 use keyward_http::guard;
 use keyward_http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
-use keyward_http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
+use keyward_http::server::{IncomingBody, ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::Auditor;
 use keyward_telemetry::health::HealthHandle;
@@ -161,7 +160,7 @@ impl ApiProxy {
         access: guard::GuardOptions,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         Arc::clone(&self.router).service(access, address, listener_metrics)
     }
 
@@ -172,7 +171,7 @@ impl ApiProxy {
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
         auditor: Auditor,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         let audited = AuditedService {
             auditor,
             part: "agent",

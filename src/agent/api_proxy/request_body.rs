@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use keyward_http::body_buffer::{BodyBuffer, BufferBudget, FillError};
 use keyward_http::reverse_proxy::{ReplayBuffer, RequestBody, TeeBody};
+use keyward_http::server::IncomingBody;
 
 use super::response::{ProxyBody, error_response};
 
@@ -15,16 +16,16 @@ use super::response::{ProxyBody, error_response};
 #[derive(Debug)]
 pub(super) enum CallerBody {
     /// Nothing of it has been read.
-    Streaming(Incoming),
+    Streaming(IncomingBody),
     /// All of it is in memory.
     Buffered(Bytes),
     /// The part that was read, and the rest, which is longer than the limit.
-    Partial(Vec<Bytes>, Incoming),
+    Partial(Vec<Bytes>, IncomingBody),
 }
 
 impl CallerBody {
     /// Reads a body of any framing into memory if it ends within `limit` bytes.
-    pub(super) async fn read(mut body: Incoming, limit: usize) -> Result<Self, Box<Response<ProxyBody>>> {
+    pub(super) async fn read(mut body: IncomingBody, limit: usize) -> Result<Self, Box<Response<ProxyBody>>> {
         if body.is_end_stream() {
             return Ok(Self::Buffered(Bytes::new()));
         }

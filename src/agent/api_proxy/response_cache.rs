@@ -7,8 +7,9 @@ use bytes::Bytes;
 use http::header::{AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
 use http_body_util::{BodyExt as _, Collected, Either, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use keyward_http::reverse_proxy::{BufferedBody, remove_all};
+use keyward_http::server::IncomingBody;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -90,7 +91,7 @@ impl ResponseCache {
         options: &ForwardOptions,
         path: &str,
         headers: &RequestHeaders<'_>,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
     ) -> Option<Response<ProxyBody>> {
         if !request.body().is_end_stream() || headers.has_cache_control {
             return None;
@@ -109,7 +110,7 @@ impl ResponseCache {
         kind: EntryKind,
         path: &str,
         mut parts: request::Parts,
-        body: Incoming,
+        body: IncomingBody,
     ) -> Response<ProxyBody> {
         let body = match CallerBody::read(body, MAX_REQUEST_BODY).await {
             Ok(CallerBody::Buffered(body)) => body,

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 use keyward_http::guard::{self, Guard};
-use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
+use keyward_http::server::{IncomingBody, ListenerMetrics, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
 
@@ -73,7 +72,7 @@ impl ProxyRouter {
         access: guard::GuardOptions,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         let guard = Guard::new(access, address, Some(listener_metrics.clone())).with_bodies(u64::MAX);
         let guard = if self.options.request_header { guard } else { guard.without_request_header() };
         let listener = Arc::new(ProxyListener::new(guard, listener_metrics));
@@ -86,7 +85,7 @@ impl ProxyRouter {
         self: &Arc<Self>,
         listener: &Arc<ProxyListener>,
         peer: &Peer,
-        request: Request<Incoming>,
+        request: Request<IncomingBody>,
         may_await_session: bool,
     ) -> ResponseFuture<ProxyBody> {
         let route = match self.route(listener, peer, &request, may_await_session) {
@@ -156,7 +155,7 @@ impl ProxyRouter {
         &'a self,
         listener: &ProxyListener,
         peer: &Peer,
-        request: &'a Request<Incoming>,
+        request: &'a Request<IncomingBody>,
         may_await_session: bool,
     ) -> Result<ProxyRoute<'a>, Refusal> {
         let audited = AuditedRequest::from_extensions(request.extensions());
@@ -229,7 +228,7 @@ impl ProxyRouter {
     /// Decides whether to set the session's token on a request.
     fn uses_session_token(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<IncomingBody>,
         headers: &RequestHeaders<'_>,
         has_listener_key: bool,
         path: &ApiPath<'_>,

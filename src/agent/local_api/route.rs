@@ -8,9 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use keyward_http::guard::{Guard, LocalCaller};
-use keyward_http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
+use keyward_http::server::{self, HttpMetrics, IncomingBody, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
 use keyward_telemetry::audit::AuditedRequest;
 use prometheus_client::metrics::counter::Counter;
 
@@ -35,7 +34,7 @@ pub fn unaudited_response(message: &str) -> Response<Full<Bytes>> {
 pub fn service(
     options: LocalApiOptions,
     deps: LocalApiDeps,
-) -> impl Fn(Peer, Request<Incoming>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + Sync + 'static {
+) -> impl Fn(Peer, Request<IncomingBody>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + Sync + 'static {
     let api = Arc::new(Api::new(options, deps));
     move |peer, request| Api::respond(&api, &peer, &request)
 }

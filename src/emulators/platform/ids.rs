@@ -3,9 +3,8 @@
 use std::time::SystemTime;
 
 use aws_lc_rs::{digest, rand};
-use http::HeaderValue;
 use time::OffsetDateTime;
-use time::format_description::well_known::{Rfc2822, Rfc3339};
+use time::format_description::well_known::Rfc3339;
 
 /// Generates an id such as `ws-` and sixteen letters and digits.
 pub(super) fn id(prefix: &str) -> String {
@@ -33,12 +32,6 @@ pub(super) fn fingerprint(token: &[u8]) -> [u8; 32] {
 pub(super) fn timestamp(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time);
     time.replace_millisecond(time.millisecond()).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
-}
-
-/// Formats a time for `Date` (RFC 9110, 5.6.7).
-pub(super) fn http_date(time: SystemTime) -> Option<HeaderValue> {
-    let text = OffsetDateTime::from(time).format(&Rfc2822).ok()?;
-    HeaderValue::from_str(&text.replace("+0000", "GMT")).ok()
 }
 
 /// Panics without random bytes: nothing safe can follow.

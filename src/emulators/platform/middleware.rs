@@ -9,12 +9,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER, SERVER, USER_AGENT};
 use http::{HeaderMap, Method, StatusCode, Uri};
+use keyward_telemetry::time_format::format_http_date;
 use tower::ServiceExt as _;
 
 use super::EmulatorState;
 use super::blobs::PATH as BLOBS;
 use super::call_log::{PresentedToken, RecordedCall};
-use super::ids;
 use super::limits::RateLimitStatus;
 use super::reply::ApiError;
 use super::routes::routes;
@@ -84,7 +84,8 @@ async fn handle(State(MiddlewareState { emulator, inner }): State<MiddlewareStat
     let headers = response.headers_mut();
     state.settings.edition.insert_headers(headers);
     headers.insert(SERVER, HeaderValue::from_static("keyward-emulated-platform"));
-    headers.extend(ids::http_date(emulator.faults.clock().now().wall).map(|date| (DATE, date)));
+    let date = format_http_date(emulator.faults.clock().now().wall);
+    headers.extend(HeaderValue::try_from(date).ok().map(|date| (DATE, date)));
     insert_headers(headers, limit, rate_limit);
     call.status = response.status().as_u16();
     call.route = response.extensions_mut().remove::<MatchedRoute>().map(|met| met.0).unwrap_or_default();

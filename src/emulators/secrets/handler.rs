@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
+use keyward_http::server::IncomingBody;
 use keyward_machine::clock::ClockReading;
 use serde_json::Value;
 
@@ -67,13 +67,13 @@ impl RequestHandler {
         self.verifier.as_ref()
     }
 
-    pub(super) async fn response(&self, request: Request<Incoming>) -> Reply {
+    pub(super) async fn response(&self, request: Request<IncomingBody>) -> Reply {
         let mut reply = self.dispatch(request).await;
         date(&mut reply, self.faults.apply_skew(self.options.clock.now().wall));
         reply
     }
 
-    async fn dispatch(&self, request: Request<Incoming>) -> Reply {
+    async fn dispatch(&self, request: Request<IncomingBody>) -> Reply {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, MAX_BODY_SIZE).collect().await else {
             return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large").reply();

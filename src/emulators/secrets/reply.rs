@@ -9,9 +9,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, SizeHint};
+use keyward_telemetry::time_format::format_http_date;
 use serde_json::{Map, Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc2822;
 
 use super::faults::CannedResponse;
 use super::go_json;
@@ -143,8 +142,7 @@ pub(super) fn build_canned(canned: CannedResponse) -> Reply {
 
 /// Sets `Date` by the emulated clock; the HTTP library would use the machine's.
 pub(super) fn date(reply: &mut Reply, now: SystemTime) {
-    let text = OffsetDateTime::from(now).format(&Rfc2822).unwrap_or_default().replace("+0000", "GMT");
-    if let Ok(value) = HeaderValue::from_str(&text) {
+    if let Ok(value) = HeaderValue::from_str(&format_http_date(now)) {
         reply.headers_mut().insert(header::DATE, value);
     }
 }

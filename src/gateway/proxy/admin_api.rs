@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::Health;
@@ -22,6 +21,7 @@ use crate::availability::Product;
 use crate::changes_api;
 use crate::jsonapi_error::MEDIA_TYPE;
 use crate::local_token::AcceptedTokens;
+use keyward_http::server::IncomingBody;
 
 /// The endpoints below `/v1/platform/`.
 #[derive(Debug)]
@@ -38,7 +38,12 @@ pub(super) struct AdminApi {
 
 impl AdminApi {
     /// Handles a request below `/v1/platform/`.
-    pub(super) fn serve(&self, name: &str, request: &Request<Incoming>, origin: Option<&str>) -> Response<GatewayBody> {
+    pub(super) fn serve(
+        &self,
+        name: &str,
+        request: &Request<IncomingBody>,
+        origin: Option<&str>,
+    ) -> Response<GatewayBody> {
         if !matches!(name, "changes" | "report" | "tokens" | "status") {
             let paths = "nothing is at this path; below /v1/platform/ are changes, report, tokens and status";
             return error_response(StatusCode::NOT_FOUND, paths);

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use keyward_http::body_buffer::{BufferBudget, FillError};
 use keyward_http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
+use keyward_http::server::IncomingBody;
 
 use super::link_rewriter::LinkRewriter;
 
@@ -111,7 +112,7 @@ pub(super) enum CallerBody {
     /// Buffered completely, perhaps empty.
     Buffered(Bytes),
     /// Streamed once: the chunks read so far (the last one newest), and the rest.
-    Streamed(Vec<Bytes>, Incoming),
+    Streamed(Vec<Bytes>, IncomingBody),
 }
 
 /// Error of reading a body into the buffer.
@@ -133,7 +134,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl CallerBody {
     /// Reads a body: buffered if it is small and the budget allows it, else left to stream.
-    pub(super) async fn receive(mut body: Incoming, budget: &BufferBudget) -> Result<Self, BufferError> {
+    pub(super) async fn receive(mut body: IncomingBody, budget: &BufferBudget) -> Result<Self, BufferError> {
         if body.is_end_stream() {
             return Ok(Self::empty());
         }

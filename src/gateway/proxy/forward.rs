@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
-use hyper::body::Incoming;
 use keyward_http::body_buffer::BufferBudget;
+use keyward_http::server::IncomingBody;
 
 use super::body::{self, BufferError, CallerBody, GatewayBody};
 use super::deprecation::Deprecations;
@@ -43,7 +43,7 @@ impl CallForwarder {
         call: &UpstreamCall,
         origin: Option<&str>,
         merge_pages: bool,
-        body: Incoming,
+        body: IncomingBody,
     ) -> Response<GatewayBody> {
         let body = match CallerBody::receive(body, &self.buffers).await {
             Ok(body) => body,

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
-use hyper::body::Incoming;
 use keyward_credentials::credential_watch::CredentialWatch;
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward_http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
-use keyward_http::server::{ListenerMetrics, Peer, ResponseFuture};
+use keyward_http::server::{IncomingBody, ListenerMetrics, Peer, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::{Health, HealthHandle};
 use keyward_telemetry::metrics::Metrics;
@@ -170,7 +169,7 @@ impl Gateway {
         &self,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
         let listener = Arc::new(GatewayListener::new(address, listener_metrics, self.router.allowed_hosts.clone()));
         let router = Arc::clone(&self.router);
         move |peer, request| router.serve(&listener, &peer, request)
@@ -179,7 +178,7 @@ impl Gateway {
     /// Creates the service of the gateway's own endpoints, for callers in this process: it asks for no local token.
     pub fn admin_service(
         &self,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
+    ) -> impl Fn(Peer, Request<IncomingBody>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
         let router = Arc::clone(&self.router);
         move |_, request| {
             let name = request.uri().path().strip_prefix("/v1/platform/").unwrap_or_default().to_owned();

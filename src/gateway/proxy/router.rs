@@ -7,10 +7,9 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HOST, REFERER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use keyward_credentials::credential_watch::{Availability, CredentialWatch};
 use keyward_http::guard::{AccessMode, Guard, GuardOptions, GuardRejection};
-use keyward_http::server::{ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
+use keyward_http::server::{IncomingBody, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::audit::AuditedRequest;
 
@@ -79,7 +78,7 @@ impl GatewayRouter {
         &self,
         listener: &Arc<GatewayListener>,
         peer: &Peer,
-        mut request: Request<Incoming>,
+        mut request: Request<IncomingBody>,
     ) -> ResponseFuture<GatewayBody> {
         drop_own_referer(request.headers_mut());
         let now = |response: Response<GatewayBody>| {
@@ -121,7 +120,7 @@ impl GatewayRouter {
         &self,
         guard: &Guard,
         peer: &Peer,
-        request: &'a Request<Incoming>,
+        request: &'a Request<IncomingBody>,
     ) -> Result<GatewayRoute<'a>, Box<Response<GatewayBody>>> {
         let refuse = |status, why: &str| Err(Box::new(error_response(status, why)));
         if let Err(GuardRejection { status, message, .. }) = guard.admit(peer, request) {

@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
 use crate::body_buffer::{BodyBuffer, BufferBudget};
+use crate::server::{IncomingBody, IncomingBodyError};
 
 /// Body that is copied while it is read.
 #[derive(Debug)]
 pub struct TeeBody {
-    body: Incoming,
+    body: IncomingBody,
     copied: ReplayBuffer,
 }
 
 impl TeeBody {
     /// Copies a body while it is read, if it has at most `limit` bytes and `budget` has the memory.
-    pub fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
+    pub fn new(body: IncomingBody, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
         let mut buffer = budget.buffer(limit);
         buffer.expect(&body);
         let copied = ReplayBuffer(Arc::new(Mutex::new(Copy { buffer, complete: None })));
@@ -67,9 +68,9 @@ impl Copy {
 
 impl Body for TeeBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = IncomingBodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, IncomingBodyError>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         let mut copy = this.copied.0.lock();

@@ -5,23 +5,26 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::server::{IncomingBody, IncomingBodyError};
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::headers::is_hop_by_hop;
 use super::replay_buffer::TeeBody;
+use crate::guard::is_end_to_end;
 
 /// Request body for an upstream.
 #[derive(Debug)]
 pub enum RequestBody {
     /// The caller's body as it arrives.
-    Streamed(Incoming),
+    Streamed(IncomingBody),
     /// The caller's body, copied while it is read.
     Teed(TeeBody),
     /// Chunks of the caller's body that were read already, the next one last, and the rest as it arrives.
-    Prefixed(Vec<Bytes>, Incoming),
+    Prefixed(Vec<Bytes>, IncomingBody),
     /// A body in memory.
     Buffered(Full<Bytes>),
 }
@@ -44,9 +47,9 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = IncomingBodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, IncomingBodyError>>> {
         match self.get_mut() {
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
             Self::Prefixed(pieces, body) => match pieces.pop() {
@@ -82,7 +85,7 @@ impl Body for RequestBody {
 pub enum RequestBodyError {
     /// The body ended early.
     #[error("the request body ended early")]
-    Failed(#[source] hyper::Error),
+    Failed(#[source] IncomingBodyError),
     /// The body arrived too slowly.
     #[error("the request body arrived too slowly")]
     TooSlow,
@@ -208,7 +211,7 @@ impl Body for ProgressBody {
         if too_slow == Some(true) {
             return Poll::Ready(Some(Err(RequestBodyError::TooSlow)));
         }
-        polled.map(|frame| frame.map(|frame| frame.map_err(RequestBodyError::Failed)))
+        polled.map(|frame| frame.map(|frame| frame.map(filter_trailers).map_err(RequestBodyError::Failed)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -217,5 +220,53 @@ impl Body for ProgressBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// Removes the trailers of a frame that are not forwarded.
+fn filter_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(trailers) => {
+            let sent = trailers.iter().filter(|(name, _)| may_follow_body(name.as_str()));
+            Frame::trailers(sent.map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        Err(frame) => frame,
+    }
+}
+
+/// Returns false for headers of framing, routing and authentication, which a receiver needs before the body; they are not sent
+/// as trailers (RFC 9110, 6.5.1). A server or a proxy that takes trailers for headers would read another namespace or token
+/// than the rules did. `name` is in lower case.
+fn may_follow_body(name: &str) -> bool {
+    let is_digest = matches!(name, "content-digest" | "content-md5");
+    let is_needed_before =
+        is_hop_by_hop(name) || is_end_to_end(name.as_bytes()) || matches!(name, "cookie" | "trailer");
+    is_digest || !is_needed_before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_needed_before_a_body_are_not_sent_as_trailers() {
+        let pairs = [
+            ("x-sum", "42"),
+            ("authorization", "Bearer t"),
+            ("x-vault-token", "t"),
+            ("x-vault-namespace", "other"),
+            ("x-consul-token", "t"),
+            ("x-service-namespace", "other"),
+            ("x-keyward-key", "k"),
+            ("proxy-authorization", "b"),
+            ("content-length", "9"),
+            ("cookie", "c"),
+            ("content-digest", "d"),
+        ];
+        let trailers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let sent = filter_trailers(Frame::trailers(trailers)).into_trailers().unwrap();
+        let mut names: Vec<_> = sent.keys().map(http::HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["content-digest", "x-sum"]);
     }
 }

@@ -10,6 +10,7 @@ use hyper::body::Body as _;
 
 use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
+use crate::http1::message_writer::BodyFraming;
 
 /// Request line and `Host` of a forwarded request.
 #[derive(Debug, Clone, Copy)]
@@ -32,15 +33,6 @@ pub struct RequestHead {
     auth_offset: usize,
     method: Method,
     framing: BodyFraming,
-}
-
-/// Framing of a request body (RFC 9112, 6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyFraming {
-    /// `Content-Length`, in bytes.
-    Length(u64),
-    /// Chunked transfer coding.
-    Chunks,
 }
 
 impl fmt::Debug for RequestHead {
@@ -99,7 +91,9 @@ impl RequestHead {
             BodyFraming::Length(0) if !announced => {}
             // Writing to memory cannot fail.
             BodyFraming::Length(length) => drop(write!(head.bytes, "content-length: {length}\r\n")),
-            BodyFraming::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            BodyFraming::Chunks | BodyFraming::UntilClose => {
+                head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            }
         }
         head.end();
         head

@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use keyward_credentials::backoff::Backoff;
 use keyward_telemetry::time_format::seconds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::ConnectedPeer;
+use super::connection::{ConnectedPeer, Connection};
 use super::connection_table::ConnectionTable;
+use super::incoming_body::IncomingBody;
 use super::listener::Stream;
 use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
+use super::request_head::HeadError;
 use super::socket_file::BACKLOG;
-use super::{Listener, ListenerLimits, Peer, RefusedHeads, connection};
+use super::{Listener, ListenerLimits, Peer, RefusedHeads};
 use crate::peer::PeerIdentity;
 use crate::tls::ServerTls;
 
@@ -26,7 +28,7 @@ impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.
     pub async fn serve<S, F, B>(self, service: S, limits: ListenerLimits, stop: CancellationToken)
     where
-        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+        S: Fn(Peer, Request<IncomingBody>) -> F + Clone + Send + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -95,7 +97,6 @@ const FIRST_BYTE_GRACE: Duration = Duration::from_millis(250);
 /// Open connections of a listener with the service for their requests.
 struct ConnectionSet<S> {
     service: S,
-    http: hyper::server::conn::http1::Builder,
     tls: Option<ServerTls>,
     limits: ListenerLimits,
     counters: ConnectionMetrics,
@@ -113,14 +114,8 @@ struct ConnectionSet<S> {
 impl<S> ConnectionSet<S> {
     fn new(listener: &Listener, service: S, limits: ListenerLimits) -> Self {
         let counters = ConnectionMetrics::new(&limits);
-        let mut http = hyper::server::conn::http1::Builder::new();
-        // The connection table enforces time limits: hyper's timer would cost an entry in the timer wheel for each
-        // request. `pipeline_flush` is off: with it, a response is lost when bytes are left unread at the connection's
-        // end.
-        http.header_read_timeout(None).max_header_size(limits.head_bytes);
         Self {
             service,
-            http,
             tls: limits.tls.clone(),
             table: Arc::new(ConnectionTable::new(limits.clone(), counters.connections())),
             limits,
@@ -151,7 +146,7 @@ impl<S> ConnectionSet<S> {
 
     fn serve_connection<F, B>(&mut self, stream: Stream, peer: Peer)
     where
-        S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+        S: Fn(Peer, Request<IncomingBody>) -> F + Clone + Send + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -176,7 +171,7 @@ impl<S> ConnectionSet<S> {
         let connected = ConnectedPeer { peer, identity };
         let table = &self.table;
         let tasks = &mut self.tasks;
-        let http = self.http.clone();
+        let head_limit = self.limits.head_bytes;
         let service = self.service.clone();
         let counters = self.counters.clone();
         // One task type each for plain and TLS connections: a common one would take TLS's memory for every plain
@@ -188,29 +183,29 @@ impl<S> ConnectionSet<S> {
                 tasks.spawn(async move {
                     let connected = ConnectedPeer { peer, identity: Some(Arc::new(incomplete.with_cgroup().await)) };
                     let Some(acceptor) = acceptor else {
-                        let serving = connection::serve(&http, stream, connected, service, state, entered);
-                        return counters.end(&serving.await, &peer);
+                        let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
+                        return counters.end(serving.await, &peer);
                     };
                     match acceptor.accept(stream).await {
                         Ok(stream) => {
-                            let serving = connection::serve(&http, stream, connected, service, state, entered);
-                            counters.end(&serving.await, &peer);
+                            let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
+                            counters.end(serving.await, &peer);
                         }
                         Err(_) => counters.refuse("tls", &peer),
                     }
                 })
             }
             (None, None) => {
-                let serving = connection::serve(&http, stream, connected, service, state, entered);
-                tasks.spawn(async move { counters.end(&serving.await, &peer) })
+                let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
+                tasks.spawn(async move { counters.end(serving.await, &peer) })
             }
             (Some(tls), None) => {
                 let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
                 tasks.spawn(async move {
                     match acceptor.accept(stream).await {
                         Ok(stream) => {
-                            let serving = connection::serve(&http, stream, connected, service, state, entered);
-                            counters.end(&serving.await, &peer);
+                            let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
+                            counters.end(serving.await, &peer);
                         }
                         Err(_) => counters.refuse("tls", &peer),
                     }
@@ -297,12 +292,12 @@ impl ConnectionMetrics {
     }
 
     /// Records the end of a connection.
-    fn end(&self, outcome: &hyper::Result<()>, peer: &Peer) {
-        // The responses of hyper to such heads.
+    fn end(&self, outcome: Result<(), HeadError>, peer: &Peer) {
+        // The responses to such heads.
         let (status, reason) = match outcome {
-            Err(error) if error.is_parse_too_large() => (431, "head_size"),
-            Err(error) if error.is_parse() => (400, "malformed"),
-            _ => return,
+            Err(HeadError::TooLarge) => (431, "head_size"),
+            Err(HeadError::Malformed) => (400, "malformed"),
+            Ok(()) => return,
         };
         if let Some(RefusedHeads(record)) = &self.refused_heads {
             record(peer, status, reason);

@@ -1,25 +1,27 @@
-//! Serves HTTP/1 on one connection and records its progress.
+//! Serves HTTP/1 on one connection (RFC 9112), one request after the other, and records its progress.
 
-use std::convert::Infallible;
-use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderValue, Request, Response};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use http::response::Parts;
+use http::{Request, Response, StatusCode};
+use hyper::body::Body;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::Peer;
-use super::connection_state::{ConnectionState, ReceivedPart};
+use super::connection_state::ConnectionState;
 use super::connection_table::ConnectionGuard;
-use super::framing::{Framing, FramingScan};
+use super::incoming_body::{BodyFeed, IncomingBody, IncomingBodyError};
 use super::lingering::Lingering;
+use super::request_head::{self, HeadError, RequestHead, RequestTraits};
+use super::response_head::{self, ResponseFraming};
+use super::tracked_stream::TrackedStream;
+use crate::http1::headers::recycle_map;
+use crate::http1::message_writer::{BodyFraming, MessageWriter, OutgoingBody, WriteError};
+use crate::http1::receive_buffer::ReceiveBuffer;
 use crate::peer::PeerIdentity;
 
 /// Peer of a connection, and its identity if the listener reads that.
@@ -29,190 +31,369 @@ pub(super) struct ConnectedPeer {
     pub(super) identity: Option<Arc<PeerIdentity>>,
 }
 
-/// Serves one connection to its end. An error is the client's: a malformed or too large head.
-pub(super) fn serve<I, S, F, B>(
-    http: &hyper::server::conn::http1::Builder,
-    stream: I,
-    connected: ConnectedPeer,
+/// A connection; a future of its end. An error is the client's: a malformed or too large head.
+pub(super) struct Connection<I, S, F, B> {
+    stream: TrackedStream<I>,
+    input: ReceiveBuffer,
+    /// Number of received bytes that are no complete head.
+    incomplete: usize,
+    writer: MessageWriter<B>,
     service: S,
-    connection: Arc<ConnectionState>,
-    entered: ConnectionGuard,
-) -> impl Future<Output = hyper::Result<()>> + use<I, S, F, B>
+    connected: ConnectedPeer,
+    /// Largest head in bytes.
+    head_limit: usize,
+    step: Step,
+    /// The response being made.
+    response: Pin<Box<Option<F>>>,
+    /// The rest of the request's body.
+    body: Option<BodyFeed>,
+    traits: RequestTraits,
+    /// The connection is closed after the response.
+    closes: bool,
+    refused: Option<HeadError>,
+    /// The connection's entry in the listener's table; `None` in a test and for a pipe.
+    entered: Option<ConnectionGuard>,
+    waker: Option<Waker>,
+}
+
+/// Work that a connection does next.
+enum Step {
+    /// Receive a head.
+    Receive,
+    /// Wait for the response.
+    Respond,
+    /// Send the response.
+    Send,
+    /// Close this side; then read on for a while, so that the client can read the response before a reset (RFC 9112, 9.6).
+    Close { lingering: Option<Box<Lingering>>, lingers: bool },
+}
+
+/// A response that cannot be sent.
+struct Aborted;
+
+/// Result of looking at the client's side while a response is made or sent.
+enum Input {
+    /// The reader of the body can go on.
+    Progress,
+    Nothing,
+    /// The client has closed the connection.
+    Gone,
+}
+
+impl<I, S, F, B> Connection<I, S, F, B>
 where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Fn(Peer, Request<Incoming>) -> F + Unpin,
-    F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Unpin + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Fn(Peer, Request<IncomingBody>) -> F,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin,
 {
-    let watched =
-        TrackedIo { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
-    let stream = TokioIo::new(watched);
-    let ConnectedPeer { peer, identity } = connected;
-    let service = {
-        let connection = Arc::clone(&connection);
-        service_fn(move |mut request: Request<Incoming>| {
-            let framing = connection.take_framing();
-            connection.begin_request(request.body().size_hint().exact(), framing.is_some());
-            if framing != Some(Framing::Plain) {
-                restore_length(&mut request);
-            }
-            if let Some(identity) = &identity {
-                request.extensions_mut().insert(Arc::clone(identity));
-            }
-            let response = service(peer, request);
-            let connection = Arc::clone(&connection);
-            async move {
-                let mut response = response.await;
-                // Tell the client that the connection closes: it would otherwise send its next request on it.
-                if connection.is_closing() || !connection.has_body() {
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    pub(super) fn new(
+        stream: I,
+        connected: ConnectedPeer,
+        service: S,
+        head_limit: usize,
+        state: Arc<ConnectionState>,
+        entered: Option<ConnectionGuard>,
+    ) -> Self {
+        let traits = RequestTraits::default();
+        Self {
+            stream: TrackedStream { stream, state },
+            input: ReceiveBuffer::default(),
+            incomplete: 0,
+            writer: MessageWriter::default(),
+            service,
+            connected,
+            head_limit,
+            step: Step::Receive,
+            response: Box::pin(None),
+            body: None,
+            traits,
+            closes: false,
+            refused: None,
+            entered,
+            waker: None,
+        }
+    }
+
+    fn state(&self) -> &ConnectionState {
+        &self.stream.state
+    }
+
+    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.step {
+                Step::Receive => match self.poll_head(cx) {
+                    Poll::Ready(Ok(Some(head))) => self.begin_request(head),
+                    Poll::Ready(Ok(None)) => return Poll::Ready(()),
+                    Poll::Ready(Err(error)) => self.refuse(error, cx),
+                    // After reading, so that a request that has arrived is still served.
+                    Poll::Pending if self.state().should_close_now() => self.begin_close(false),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Step::Respond => {
+                    let Some(response) = self.response.as_mut().as_pin_mut() else { return Poll::Ready(()) };
+                    if let Poll::Ready(response) = response.poll(cx) {
+                        self.response.set(None);
+                        if self.begin_response(response, cx).is_err() {
+                            return Poll::Ready(());
+                        }
+                        continue;
+                    }
+                    if !self.writer.is_done() {
+                        // An interim response. If it fails, so does reading.
+                        let _ = self.writer.poll_flush(&mut self.stream, cx);
+                    }
+                    match self.poll_input(cx) {
+                        Input::Progress => {}
+                        Input::Nothing => return Poll::Pending,
+                        Input::Gone => return Poll::Ready(()),
+                    }
                 }
-                Ok::<_, Infallible>(response.map(|body| TrackedBody { body, _connection: InFlightGuard(connection) }))
+                Step::Send => match self.writer.poll(&mut self.stream, cx) {
+                    Poll::Ready(Ok(())) => self.finish_response(),
+                    Poll::Ready(Err(WriteError::Io(_))) => return Poll::Ready(()),
+                    Poll::Ready(Err(WriteError::Body(_) | WriteError::Length)) => {
+                        // The client sees that the response is incomplete by the end of the connection.
+                        let _ = self.writer.poll_flush(&mut self.stream, cx);
+                        return Poll::Ready(());
+                    }
+                    Poll::Pending => match self.poll_input(cx) {
+                        Input::Progress => {}
+                        Input::Nothing => return Poll::Pending,
+                        Input::Gone => return Poll::Ready(()),
+                    },
+                },
+                Step::Close { lingering, lingers } => {
+                    if lingering.is_none() {
+                        let closed = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
+                        if closed.is_err() || !*lingers {
+                            return Poll::Ready(());
+                        }
+                    }
+                    let stops = self.stream.state.is_closing();
+                    let lingering = lingering.get_or_insert_with(|| Box::new(Lingering::new(stops)));
+                    return lingering.poll(&mut self.stream, cx);
+                }
             }
-        })
-    };
-    let mut protocol = http.serve_connection(stream, service);
-    let mut closing = false;
-    let mut waker: Option<Waker> = None;
-    // Hand-written future: `async` would keep the arguments alive beside the future made from them, for up to 10,000
-    // connections.
-    poll_fn(move |cx| {
-        if !waker.as_ref().is_some_and(|current| current.will_wake(cx.waker())) {
-            connection.set_waker(cx.waker());
-            waker = Some(cx.waker().clone());
         }
-        let mut ended = Pin::new(&mut protocol).poll(cx);
-        // Shut down after reading, so that a request that has arrived is still served.
-        if ended.is_pending() && !closing && connection.should_close_now() {
-            closing = true;
-            Pin::new(&mut protocol).graceful_shutdown();
-            ended = Pin::new(&mut protocol).poll(cx);
+    }
+
+    /// Receives a head; `None` at the end of the connection.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<RequestHead>, HeadError>> {
+        loop {
+            let received = &mut self.input.received;
+            if !received.is_empty() {
+                self.stream.state.record_bytes();
+                let is_worth_parsing = self.incomplete == 0
+                    || received.len() > self.head_limit
+                    || request_head::may_end(received, self.incomplete);
+                if is_worth_parsing && let Some(head) = request_head::parse(received, self.head_limit)? {
+                    self.incomplete = 0;
+                    return Poll::Ready(Ok(Some(head)));
+                }
+                self.incomplete = received.len();
+            }
+            match ready!(self.input.poll_more(&mut self.stream, cx)) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return Poll::Ready(Ok(None)),
+            }
         }
-        if ended.is_pending() && connection.begin_wait() {
+    }
+
+    fn begin_request(&mut self, head: RequestHead) {
+        self.state().begin_request();
+        let RequestHead { request, body, traits } = head;
+        let (body, feed) = IncomingBody::receive(body, &mut self.input.received);
+        let mut request = request.map(|()| body);
+        if let Some(identity) = &self.connected.identity {
+            request.extensions_mut().insert(Arc::clone(identity));
+        }
+        (self.body, self.traits) = (feed, traits);
+        let response = (self.service)(self.connected.peer, request);
+        self.response.set(Some(response));
+        self.step = Step::Respond;
+    }
+
+    /// Responds to a head that no service sees.
+    fn refuse(&mut self, error: HeadError, cx: &mut Context<'_>) {
+        let mut response = Response::new(());
+        *response.status_mut() = match error {
+            HeadError::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            HeadError::Malformed => StatusCode::BAD_REQUEST,
+        };
+        (self.refused, self.closes) = (Some(error), true);
+        self.step = Step::Send;
+        let framing = ResponseFraming::Bodiless(Some(0));
+        // A failed write fails again when the response is sent.
+        let _ = self.send_head(response.into_parts().0, framing, None, cx);
+    }
+
+    /// Sends the head of a response, with its body as far as that is at hand.
+    fn begin_response(&mut self, response: Response<B>, cx: &mut Context<'_>) -> Result<(), Aborted> {
+        let (head, mut body) = response.into_parts();
+        let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+        let framing = ResponseFraming::new(head.status, &head.headers, length, self.traits);
+        self.closes = !self.traits.keeps_alive
+            || framing == ResponseFraming::Body(BodyFraming::UntilClose)
+            || self.state().is_closing()
+            || !self.has_body()
+            || response_head::says_close(&head.headers);
+        // From now on an interim response would come too late.
+        self.traits.expects_continue = false;
+        self.step = Step::Send;
+        let ResponseFraming::Body(mut body_framing) = framing else {
+            return self.send_head(head, framing, None, cx);
+        };
+        let mut first = Bytes::new();
+        if let BodyFraming::Length(remaining) = &mut body_framing
+            && *remaining <= MAX_COPIED
+            && let Poll::Ready(frame) = Pin::new(&mut body).poll_frame(cx)
+        {
+            let Some(Ok(frame)) = frame else { return Err(Aborted) };
+            first = frame.into_data().map_err(|_| Aborted)?;
+            *remaining = remaining.checked_sub(first.len() as u64).ok_or(Aborted)?;
+            if *remaining == 0 {
+                return self.send_head(head, framing, Some(&first), cx);
+            }
+        }
+        let trailers = response_head::allowed_trailers(&head.headers, self.traits);
+        // It is written together with the first frames.
+        let queue = |encoded: &mut Vec<u8>| self.writer.queue(Bytes::copy_from_slice(encoded));
+        response_head::with_encoded(&head, framing, self.traits, self.closes, queue);
+        self.writer.queue(first);
+        self.writer.set_body(OutgoingBody { body, framing: body_framing, trailers: Some(trailers) });
+        Ok(())
+    }
+
+    /// Writes a head and a whole body.
+    fn send_head(
+        &mut self,
+        head: Parts,
+        framing: ResponseFraming,
+        body: Option<&[u8]>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Aborted> {
+        let (traits, closes) = (self.traits, self.closes);
+        let result = response_head::with_encoded(&head, framing, traits, closes, |encoded| {
+            encoded.extend_from_slice(body.unwrap_or_default());
+            // Behind an interim response that is still to be written.
+            let is_next = self.writer.is_done();
+            let written = match is_next.then(|| Pin::new(&mut self.stream).poll_write(cx, encoded)) {
+                Some(Poll::Ready(written)) => written.map_err(|_| Aborted),
+                Some(Poll::Pending) | None => Ok(0),
+            };
+            let rest = written.map(|written| encoded.get(written..).unwrap_or_default());
+            rest.map(|rest| self.writer.queue(Bytes::copy_from_slice(rest)))
+        });
+        recycle_map(head.headers);
+        result
+    }
+
+    fn finish_response(&mut self) {
+        self.state().finish_response();
+        if self.closes {
+            let lingers = self.refused.is_some() || !self.has_body() || !self.input.received.is_empty();
+            return self.begin_close(lingers);
+        }
+        if let Some(mut body) = self.body.take() {
+            body.discard(&mut self.input.received);
+        }
+        self.step = Step::Receive;
+    }
+
+    fn begin_close(&mut self, lingers: bool) {
+        self.step = Step::Close { lingering: None, lingers };
+    }
+
+    /// Returns true if the whole body of the request has been received.
+    fn has_body(&self) -> bool {
+        self.body.as_ref().is_none_or(|body| body.is_completed_by(&self.input.received))
+    }
+
+    /// Receives what the reader of the request's body waits for; without one, looks if the client has gone.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Input {
+        let Some(body) = self.body.as_mut().filter(|body| !body.is_complete()) else {
+            // One read only: what comes is the next request, which waits for this one's response.
+            let input = &mut self.input;
+            return match input.received.is_empty().then(|| input.poll_more(&mut self.stream, cx)) {
+                Some(Poll::Ready(Ok(false) | Err(_))) => Input::Gone,
+                Some(Poll::Ready(Ok(true)) | Poll::Pending) | None => Input::Nothing,
+            };
+        };
+        if !body.poll_wanted(cx) {
+            return Input::Nothing;
+        }
+        loop {
+            if body.push(&mut self.input.received, cx) {
+                return Input::Progress;
+            }
+            if std::mem::take(&mut self.traits.expects_continue) && self.input.received.is_empty() {
+                self.writer.queue(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n"));
+                // If it fails, so does reading.
+                let _ = self.writer.poll_flush(&mut self.stream, cx);
+            }
+            match self.input.poll_more(&mut self.stream, cx) {
+                Poll::Ready(Ok(true)) => {}
+                Poll::Ready(Ok(false)) => body.fail(IncomingBodyError::Closed, cx),
+                Poll::Ready(Err(error)) => body.fail(IncomingBodyError::Failed(error), cx),
+                Poll::Pending => return Input::Nothing,
+            }
+            if body.has_failed() {
+                return Input::Progress;
+            }
+        }
+    }
+}
+
+/// The service is never pinned, and what else is not `Unpin` is boxed.
+impl<I: Unpin, S, F, B> Unpin for Connection<I, S, F, B> {}
+
+impl<I, S, F, B> Future for Connection<I, S, F, B>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Fn(Peer, Request<IncomingBody>) -> F,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Output = Result<(), HeadError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), HeadError>> {
+        let this = self.get_mut();
+        if !this.waker.as_ref().is_some_and(|current| current.will_wake(cx.waker())) {
+            this.state().set_waker(cx.waker());
+            this.waker = Some(cx.waker().clone());
+        }
+        if this.poll_steps(cx).is_ready() {
+            return Poll::Ready(this.refused.map_or(Ok(()), Err));
+        }
+        if this.state().begin_wait()
+            && let Some(entered) = &this.entered
+        {
             entered.request_sweep();
         }
-        ended
-    })
-}
-
-/// Restores a `Content-Length` that hyper's parser removed beside a `Transfer-Encoding`, so that the guard can reject
-/// the request. A head that was not scanned is treated as if it had both.
-fn restore_length(request: &mut Request<Incoming>) {
-    let headers = request.headers_mut();
-    if headers.contains_key(TRANSFER_ENCODING) {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        Poll::Pending
     }
 }
 
-/// IO wrapper that records received and blocked bytes in the connection's state.
-struct TrackedIo<I> {
-    stream: I,
-    connection: Arc<ConnectionState>,
-    scan: FramingScan,
-    /// Set once this side has closed.
-    lingering: Option<Box<Lingering>>,
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let filled_before = buffer.filled().len();
-        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
-        if let Some(bytes @ [_, ..]) = buffer.filled().get(filled_before..) {
-            self.record_received(bytes);
-        }
-        Poll::Ready(result)
+/// Serves a stream to its end without a listener and its limits, for calls within this process.
+pub(crate) fn serve_stream<I, S, F, B>(stream: I, peer: Peer, service: S) -> impl Future<Output = ()>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Fn(Peer, Request<IncomingBody>) -> F,
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    let state = Arc::new(ConnectionState::new(Instant::now(), Arc::default()));
+    let connected = ConnectedPeer { peer, identity: None };
+    let connection = Connection::new(stream, connected, service, STREAM_HEAD_LIMIT, state, None);
+    async move {
+        // A refused head has its response.
+        let _ = connection.await;
     }
 }
 
-impl<I> TrackedIo<I> {
-    fn record_received(&mut self, bytes: &[u8]) {
-        match self.connection.record_bytes() {
-            ReceivedPart::Begin => self.scan = FramingScan::default(),
-            ReceivedPart::BegunHead => self.scan = FramingScan::new_skipping(),
-            ReceivedPart::Head => {}
-            ReceivedPart::Body => return self.connection.record_body(bytes),
-        }
-        if let Some((framing, body)) = self.scan.feed(bytes) {
-            self.connection.record_framing(framing, body);
-        }
-    }
+/// Largest head of a stream without a listener, in bytes.
+const STREAM_HEAD_LIMIT: usize = 16 * 1024;
 
-    fn record_write<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match outcome {
-            Poll::Pending => self.connection.record_blocked_write(),
-            Poll::Ready(_) => self.connection.record_write(),
-        }
-        outcome
-    }
-}
-
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.record_write(outcome)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.record_write(outcome)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    /// Closes this side and reads on, so that the client can read the response before a reset (RFC 9112, 9.6).
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, connection, lingering, .. } = &mut *self;
-        let lingering = if let Some(lingering) = lingering {
-            lingering
-        } else {
-            ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
-            if !connection.may_still_send() {
-                return Poll::Ready(Ok(()));
-            }
-            lingering.insert(Box::new(Lingering::new(connection.is_closing())))
-        };
-        lingering.poll(stream, cx).map(Ok)
-    }
-}
-
-/// Response body that marks the request as finished when dropped.
-struct TrackedBody<B> {
-    body: B,
-    _connection: InFlightGuard,
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-struct InFlightGuard(Arc<ConnectionState>);
-
-impl Drop for InFlightGuard {
-    fn drop(&mut self) {
-        self.0.finish_response();
-    }
-}
+/// Largest body that is copied behind its head, in bytes.
+const MAX_COPIED: u64 = 8 * 1024;

@@ -1,7 +1,7 @@
 //! Tracks the phase of one connection and its time limits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::ListenerLimits;
-use super::framing::Framing;
 
 /// Phase of a connection: the event that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,29 +40,7 @@ pub(super) struct ConnectionState {
     closing: AtomicBool,
     /// One more request is served before the connection closes.
     lingers: AtomicBool,
-    /// Framing of the last scanned head, as a number; 0 once it was taken.
-    framing: AtomicU8,
-    /// Length of the last request's body by its head; [`CHUNKED`] if the head does not announce it.
-    body_length: AtomicU64,
-    /// Number of bytes that were received after that head, and the last four of them.
-    body_received: AtomicU64,
-    body_tail: AtomicU32,
-    /// The head was scanned, so that the bytes after it are counted.
-    body_counted: AtomicBool,
     waker: Mutex<Option<Waker>>,
-}
-
-/// Part of a request that received bytes belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReceivedPart {
-    /// The beginning of a head.
-    Begin,
-    /// A head that may have begun in one read with the request before it.
-    BegunHead,
-    /// The rest of a head.
-    Head,
-    /// A body, or a pipelined request.
-    Body,
 }
 
 impl ConnectionState {
@@ -76,11 +53,6 @@ impl ConnectionState {
             stalled: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
-            framing: AtomicU8::new(0),
-            body_length: AtomicU64::new(0),
-            body_received: AtomicU64::new(0),
-            body_tail: AtomicU32::new(0),
-            body_counted: AtomicBool::new(false),
             waker: Mutex::new(None),
         };
         connection.word.store(connection.now() << 2, Ordering::Relaxed);
@@ -96,85 +68,20 @@ impl ConnectionState {
         decode(self.word.load(Ordering::Relaxed))
     }
 
-    /// Records received bytes and returns the part of a request that they belong to.
-    pub(super) fn record_bytes(&self) -> ReceivedPart {
+    /// Records that a part of a head was received.
+    pub(super) fn record_bytes(&self) {
         let word = self.word.load(Ordering::Relaxed);
         match decode(word).0 {
             // Keeps the stamp: the time for the head includes the wait for its first byte.
-            Phase::Fresh => {
-                self.word.store(word | Phase::Head as u64, Ordering::Relaxed);
-                ReceivedPart::Begin
-            }
-            Phase::Idle => {
-                self.word.store(Phase::Head as u64, Ordering::Relaxed);
-                if self.ends_with_body() { ReceivedPart::Begin } else { ReceivedPart::BegunHead }
-            }
-            Phase::Head => ReceivedPart::Head,
-            Phase::Busy => ReceivedPart::Body,
+            Phase::Fresh => self.word.store(word | Phase::Head as u64, Ordering::Relaxed),
+            Phase::Idle => self.word.store(Phase::Head as u64, Ordering::Relaxed),
+            Phase::Head | Phase::Busy => {}
         }
     }
 
-    /// Returns true if the received bytes end with the body of the last request.
-    fn ends_with_body(&self) -> bool {
-        let ends = match self.body_length.load(Ordering::Relaxed) {
-            CHUNKED => self.body_tail.load(Ordering::Relaxed) == END_OF_CHUNKS,
-            length => self.body_received.load(Ordering::Relaxed) == length,
-        };
-        ends && self.body_counted.load(Ordering::Relaxed)
-    }
-
-    /// Records the framing of a scanned head, and the bytes that were received with its end.
-    pub(super) fn record_framing(&self, framing: Framing, body: &[u8]) {
-        self.body_received.store(0, Ordering::Relaxed);
-        self.body_tail.store(0, Ordering::Relaxed);
-        self.record_body(body);
-        let word = match framing {
-            Framing::Plain => 1,
-            Framing::Both => 2,
-        };
-        self.framing.store(word, Ordering::Relaxed);
-    }
-
-    /// Records received bytes of a body.
-    pub(super) fn record_body(&self, bytes: &[u8]) {
-        let received = self.body_received.load(Ordering::Relaxed).saturating_add(bytes.len() as u64);
-        self.body_received.store(received, Ordering::Relaxed);
-        let last = bytes.len().saturating_sub(size_of::<u32>());
-        let tail = bytes.iter().skip(last).copied().fold(self.body_tail.load(Ordering::Relaxed), push_byte);
-        self.body_tail.store(tail, Ordering::Relaxed);
-    }
-
-    /// Takes the framing of the received request; `None` if its head arrived in one read with an earlier request and
-    /// was not scanned.
-    pub(super) fn take_framing(&self) -> Option<Framing> {
-        match self.framing.swap(0, Ordering::Relaxed) {
-            0 => None,
-            1 => Some(Framing::Plain),
-            _ => Some(Framing::Both),
-        }
-    }
-
-    /// Records a complete head with the length of its body, `None` for a chunked one. `counted` says if the head was
-    /// scanned.
-    pub(super) fn begin_request(&self, body_length: Option<u64>, counted: bool) {
-        self.body_length.store(body_length.unwrap_or(CHUNKED), Ordering::Relaxed);
-        self.body_counted.store(counted, Ordering::Relaxed);
+    /// Records a complete head.
+    pub(super) fn begin_request(&self) {
         self.word.store(Phase::Busy as u64, Ordering::Relaxed);
-    }
-
-    /// Returns true if the client may still be sending after the response.
-    pub(super) fn may_still_send(&self) -> bool {
-        self.body_length.load(Ordering::Relaxed) != 0 || self.phase().0 == Phase::Head
-    }
-
-    /// Returns false if a part of the request's body is known to be still on its way. A chunked body has come if the last
-    /// bytes are those that end one.
-    pub(super) fn has_body(&self) -> bool {
-        let is_complete = match self.body_length.load(Ordering::Relaxed) {
-            CHUNKED => self.body_tail.load(Ordering::Relaxed) == END_OF_CHUNKS,
-            length => self.body_received.load(Ordering::Relaxed) >= length,
-        };
-        is_complete || !self.body_counted.load(Ordering::Relaxed)
     }
 
     /// Returns the position in the listener's order of accepts and responses.
@@ -265,16 +172,6 @@ impl ConnectionState {
         let by_phase = by_phase.map(|(since, limit)| since.saturating_add(millis(limit)));
         by_write.into_iter().chain(by_phase).min()
     }
-}
-
-/// Length of a chunked body.
-const CHUNKED: u64 = u64::MAX;
-
-/// Last bytes of a chunked body, with or without trailers.
-const END_OF_CHUNKS: u32 = u32::from_be_bytes(*b"\r\n\r\n");
-
-const fn push_byte(tail: u32, byte: u8) -> u32 {
-    (tail << u8::BITS) | byte as u32
 }
 
 const fn decode(word: u64) -> (Phase, u64) {

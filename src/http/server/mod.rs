@@ -5,8 +5,11 @@ mod streams;
 mod response_future;
 mod metrics;
 mod listener;
+mod request_head;
+mod response_head;
+mod incoming_body;
+mod tracked_stream;
 mod connection;
-mod framing;
 mod peer_group;
 mod socket_activation;
 mod lingering;
@@ -23,6 +26,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use connection::serve_stream;
+pub use incoming_body::{IncomingBody, IncomingBodyError};
 pub use listener::Listener;
 pub use metrics::ResponseCounter;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};

@@ -6,11 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use keyward_emulators::platform::{PresentedToken, RecordedCall};
 use keyward_gateway::platform_token::PlatformTokenSource;
 use keyward_gateway::token_minting::{MintOptions, Minter, MinterDependencies, TokenOwner};
-use keyward_http::server::ListenerLimits;
+use keyward_http::server::{IncomingBody, ListenerLimits};
 use keyward_machine::clock::{Clock, TestClock};
 use keyward_telemetry::health::{Component, Health};
 use rustix::process::Signal;
@@ -411,7 +410,7 @@ async fn a_refresh_request_mints_one_token_and_the_previous_ends_after_the_grace
 /// Serves what the platform at `upstream` responds, but lets lists of tokens hang, each after a notification. Returns its URL.
 fn hang_lists(upstream: String, hanging: Arc<Notify>, servers: &mut JoinSet<()>) -> String {
     let client = scripted::client();
-    let answer = move |request: Request<Incoming>| {
+    let answer = move |request: Request<IncomingBody>| {
         let (client, upstream, hanging) = (client.clone(), upstream.clone(), Arc::clone(&hanging));
         async move {
             let (parts, body) = request.into_parts();

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
-use hyper::body::Incoming;
 use keyward_credentials::credential_watch::CredentialWatch;
 use keyward_gateway::local_token::{self, AcceptedTokens, LocalTokenManager};
 use keyward_gateway::platform_token::PlatformTokenFile;
 use keyward_gateway::proxy::{Gateway, GatewayDependencies, GatewayOptions, RateLimit};
-use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
+use keyward_http::server::{Endpoint, IncomingBody, Listener, ListenerLimits, ListenerMetrics};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
@@ -75,7 +74,7 @@ impl Platform {
         scripted::serve(scripted::FREE, response, limits, servers)
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<IncomingBody>) -> Answer {
         let (parts, body) = request.into_parts();
         let good = self.good.lock().contains(scripted::bearer(&parts.headers));
         if parts.uri.path() == "/api/v2/upload" && good {

@@ -12,9 +12,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use keyward_credentials::jwt::signing_input;
-use keyward_http::server::{Endpoint, Listener, ListenerLimits, Peer};
+use keyward_http::server::{Endpoint, IncomingBody, Listener, ListenerLimits, Peer};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -136,7 +136,7 @@ impl Issuer {
         let key = Key::shared("key-1");
         let faults = Arc::new(IssuerFaults { keys: Mutex::new(vec![key.jwk()]), ..IssuerFaults::default() });
         let (shared, own) = (Arc::clone(&faults), url.clone());
-        let respond = move |_: Peer, request: Request<Incoming>| {
+        let respond = move |_: Peer, request: Request<IncomingBody>| {
             let (status, body) = shared.respond(request.uri().path(), &own);
             let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
             *response.status_mut() = status;

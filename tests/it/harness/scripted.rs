@@ -9,8 +9,8 @@ use http::request;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use keyward_http::server::{Endpoint, Listener, ListenerLimits, Peer};
+use hyper::body::Frame;
+use keyward_http::server::{Endpoint, IncomingBody, IncomingBodyError, Listener, ListenerLimits, Peer};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> &str {
     value.strip_prefix("Bearer ").unwrap_or_default()
 }
 
-pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, IncomingBodyError>>;
 pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
 
 /// Received requests, and scripted responses that replace the usual ones. Clones share it.
@@ -79,7 +79,7 @@ impl Scripted {
     }
 
     /// Takes a request to its end, and remembers it.
-    pub(crate) async fn take(&self, parts: request::Parts, body: Incoming) -> Seen {
+    pub(crate) async fn take(&self, parts: request::Parts, body: IncomingBody) -> Seen {
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let target = parts.uri.path_and_query().unwrap().to_string();
         let request = Seen { method: parts.method.to_string(), target, headers: parts.headers, body };
@@ -100,7 +100,7 @@ pub(crate) const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// Serves the responses of `answer`.
 pub(crate) fn serve<F>(
     address: SocketAddr,
-    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
+    answer: impl Fn(Request<IncomingBody>) -> F + Clone + Send + Unpin + 'static,
     limits: ListenerLimits,
     servers: &mut JoinSet<()>,
 ) -> SocketAddr
@@ -109,7 +109,7 @@ where
 {
     let listener = Listener::bind(&Endpoint::Tcp(address)).unwrap();
     let address = listener.tcp_address().unwrap();
-    let service = move |_: Peer, request: Request<Incoming>| Box::pin(answer(request));
+    let service = move |_: Peer, request: Request<IncomingBody>| Box::pin(answer(request));
     servers.spawn(listener.serve(service, limits, CancellationToken::new()));
     address
 }
@@ -145,7 +145,7 @@ pub(crate) fn down(mib: usize, mut taken: impl FnMut(usize) + Send + 'static) ->
 }
 
 /// Number of received bytes, which are discarded.
-pub(crate) async fn count(mut body: Incoming) -> usize {
+pub(crate) async fn count(mut body: IncomingBody) -> usize {
     let mut bytes = 0;
     while let Some(Ok(frame)) = body.frame().await {
         bytes += frame.data_ref().map_or(0, Bytes::len);

@@ -14,7 +14,7 @@ use super::session::{Session, World};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use keyward_agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
 };
@@ -25,7 +25,9 @@ use keyward_agent::server_client;
 use keyward_agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward_http::guard::{self, AccessMode};
-use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward_http::server::{
+    Endpoint, IncomingBody, IncomingBodyError, Listener, ListenerLimits, ListenerMetrics, UnixSocket,
+};
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::metrics::Metrics;
@@ -88,7 +90,7 @@ impl Vault {
         scripted::serve(scripted::FREE, response, limits, servers)
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<IncomingBody>) -> Answer {
         let _under_way = UnderWay::new(&self.open);
         let (parts, body) = request.into_parts();
         if parts.uri.path() == "/v1/up" {
@@ -109,7 +111,7 @@ impl Vault {
                 let piece = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
                 let rest = futures_util::stream::once(async move {
                     let _in_flight = in_flight;
-                    std::future::pending::<Result<Frame<Bytes>, hyper::Error>>().await
+                    std::future::pending::<Result<Frame<Bytes>, IncomingBodyError>>().await
                 });
                 Response::new(StreamBody::new(futures_util::StreamExt::chain(piece, rest)).boxed_unsync())
             }

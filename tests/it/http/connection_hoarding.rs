@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use keyward_http::server::{Endpoint, Listener, ListenerLimits, Peer};
+use keyward_http::server::{Endpoint, IncomingBody, Listener, ListenerLimits, Peer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +72,7 @@ async fn t09_a_user_that_hoards_connections_of_a_tcp_listener_costs_another_user
     }
     let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let address = listener.tcp_address().unwrap();
-    let response = |_: Peer, _: Request<Incoming>| async { Response::new(Full::new(Bytes::from_static(b"quick"))) };
+    let response = |_: Peer, _: Request<IncomingBody>| async { Response::new(Full::new(Bytes::from_static(b"quick"))) };
     let limits = ListenerLimits { connections: 256, ..ListenerLimits::default() };
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listener.serve(

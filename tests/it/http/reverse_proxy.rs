@@ -7,12 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use keyward_http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
 };
 use keyward_http::server::{
-    Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
+    Endpoint, HttpMetrics, IncomingBody, IncomingBodyError, Listener, ListenerLabel, ListenerLimits, ListenerMetrics,
+    Peer, UnixSocket,
 };
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::metrics::Metrics;
@@ -77,7 +78,7 @@ impl Scene {
         };
         change(&mut options);
         let forwarder = Forwarder::new(options);
-        let service = move |peer: Peer, request: Request<Incoming>| {
+        let service = move |peer: Peer, request: Request<IncomingBody>| {
             let forwarder = forwarder.clone();
             Box::pin(async move {
                 let (parts, body) = request.into_parts();
@@ -114,12 +115,12 @@ fn error_response(error: &ForwardError) -> Response<Either<ResponseBody, Full<By
     response
 }
 
-type BackBody = http_body_util::combinators::UnsyncBoxBody<Bytes, hyper::Error>;
+type BackBody = http_body_util::combinators::UnsyncBoxBody<Bytes, IncomingBodyError>;
 
 /// Echoes the body at `/echo`, counts it at `/count`, sends half of one at `/half`, returns the received headers at
 /// `/headers`, answers after a minute at `/slow`, and with
 /// a trailer at `/trailer`.
-async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
+async fn back(_: Peer, request: Request<IncomingBody>) -> Response<BackBody> {
     let whole = |text: String| Full::from(text).map_err(|never| match never {}).boxed_unsync();
     match request.uri().path() {
         "/echo" => {
@@ -136,7 +137,7 @@ async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
         }
         "/half" => {
             let piece = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
-            let rest = futures_util::stream::pending::<Result<Frame<Bytes>, hyper::Error>>();
+            let rest = futures_util::stream::pending::<Result<Frame<Bytes>, IncomingBodyError>>();
             Response::new(StreamBody::new(futures_util::StreamExt::chain(piece, rest)).boxed_unsync())
         }
         "/headers" => {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use keyward_http::server::{
-    Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, RefusalLabels, UnixSocket,
+    Endpoint, HttpMetrics, IncomingBody, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, RefusalLabels,
+    UnixSocket,
 };
 use keyward_telemetry::metrics::Metrics;
 use tempfile::TempDir;
@@ -80,7 +80,7 @@ fn socket(path: &Path) -> UnixSocket {
 }
 
 /// Answers at once; `/slow` after 20 seconds; `/large` with more than the kernel holds for a caller that does not read.
-async fn respond(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(_: Peer, request: Request<IncomingBody>) -> Response<Full<Bytes>> {
     let body = match request.uri().path() {
         "/slow" => {
             tokio::time::sleep(Duration::from_secs(20)).await;
@@ -425,7 +425,7 @@ async fn a_unix_peer_is_identified_by_user_and_process() {
     let mut scene = Scene::new();
     let listener = Listener::bind(&scene.endpoint()).unwrap();
     let (sender, mut peers) = tokio::sync::mpsc::unbounded_channel();
-    let service = move |peer: Peer, _: Request<Incoming>| {
+    let service = move |peer: Peer, _: Request<IncomingBody>| {
         sender.send(peer).unwrap();
         async { Response::new(Full::new(Bytes::new())) }
     };

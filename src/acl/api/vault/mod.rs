@@ -11,7 +11,6 @@ use std::future::{Ready, ready};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use keyward_telemetry::audit::AuditedRequest;
 use serde::Serialize;
 
@@ -23,6 +22,7 @@ use crate::model::secret::PlainSecret;
 use crate::service::caller::LiveToken;
 use crate::service::lists::Omitted;
 use crate::store::Freshness;
+use keyward_http::server::IncomingBody;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-vault-token"),
@@ -41,12 +41,12 @@ pub(super) struct VaultRequest {
     /// Variable part of the path, decoded: the mount of a login.
     mount: String,
     head: Parts,
-    body: Incoming,
+    body: IncomingBody,
 }
 
 impl VaultRequest {
     /// Creates a request from HTTP.
-    pub(super) fn new(mount: String, request: Request<Incoming>) -> Self {
+    pub(super) fn new(mount: String, request: Request<IncomingBody>) -> Self {
         let (head, body) = request.into_parts();
         Self { mount, head, body }
     }

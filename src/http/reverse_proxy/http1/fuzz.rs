@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 
 use super::ProtocolError;
-use super::body_decoder::{BodyDecoder, BodyFrame};
 use super::response_head;
+use crate::http1::body_decoder::{BodyDecoder, BodyFrame};
 
 /// A response decoded up to the end of the connection.
 #[derive(Debug)]

@@ -1,14 +1,10 @@
 //! HTTP/1.1 connection to an upstream (RFC 9112), polled by the task that has a request on it. Without a task of its
 //! own, requests and responses are not handed between tasks.
 //!
-//! Reads go first into a buffer that all connections of a thread share: a connection that waits for its response, or
-//! for its next request, has no buffer. `response_head` and `body_decoder` are pure; `request_writer` and
-//! `response_reader` hold the state of an exchange.
+//! `response_head` is pure; `response_reader` and the writer hold the state of an exchange.
 
-mod body_decoder;
 mod response_head;
 mod response_reader;
-mod request_writer;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
@@ -32,9 +28,9 @@ use tokio_util::either::Either;
 
 use super::ForwardError;
 use super::request_body::{BodyProgress, ProgressBody, RequestBodyError};
-use super::request_head::{BodyFraming, RequestHead};
-pub(crate) use body_decoder::ProtocolError;
-use request_writer::RequestWriter;
+use super::request_head::RequestHead;
+use crate::http1::message_writer::{BodyFraming, MessageWriter, OutgoingBody, WriteError};
+pub(crate) use response_head::ProtocolError;
 use response_reader::ResponseReader;
 
 /// Stream without TLS: a socket or a tunnel through a proxy.
@@ -46,7 +42,7 @@ pub(super) type Stream = Either<PlainStream, Box<TlsStream<PlainStream>>>;
 /// Connection to an upstream. It makes progress only while it is polled.
 pub(super) struct UpstreamConnection {
     stream: Stream,
-    writer: RequestWriter,
+    writer: MessageWriter<ProgressBody>,
     reader: ResponseReader,
     /// Error after which nothing more is written. Received bytes can still be read, such as an early response.
     write_error: Option<io::Error>,
@@ -86,7 +82,7 @@ pub enum ConnectionError {
 
 impl UpstreamConnection {
     pub(super) fn new(stream: Stream) -> Self {
-        let writer = RequestWriter::default();
+        let writer = MessageWriter::default();
         let reader = ResponseReader::new();
         Self { stream, writer, reader, write_error: None, quiet_since: None, timeout: LazyTimeout(None) }
     }
@@ -155,7 +151,8 @@ impl UpstreamConnection {
         let bytes = head.as_bytes();
         let framing = head.framing();
         if framing != BodyFraming::Length(0) {
-            self.writer.begin(bytes, Some((body, framing)));
+            self.writer.queue(Bytes::copy_from_slice(bytes));
+            self.writer.set_body(OutgoingBody { body, framing, trailers: None });
             return Ok(());
         }
         let written = match Pin::new(&mut self.stream).poll_write(cx, bytes) {
@@ -165,7 +162,7 @@ impl UpstreamConnection {
             }
             Poll::Pending => 0,
         };
-        self.writer.begin(bytes.get(written..).unwrap_or_default(), None);
+        self.writer.queue(Bytes::copy_from_slice(bytes.get(written..).unwrap_or_default()));
         Ok(())
     }
 
@@ -179,13 +176,14 @@ impl UpstreamConnection {
     /// Writes as much of the request as possible.
     fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         match self.writer.poll(&mut self.stream, cx) {
-            Poll::Ready(Err(ConnectionError::Failed(error))) => {
-                self.writer = RequestWriter::default();
+            Poll::Ready(Err(WriteError::Io(error))) => {
+                self.writer = MessageWriter::default();
                 self.write_error = Some(error);
                 Ok(())
             }
-            Poll::Ready(result) => result,
-            Poll::Pending => Ok(()),
+            Poll::Ready(Err(WriteError::Body(error))) => Err(error.into()),
+            Poll::Ready(Err(WriteError::Length)) => Err(ConnectionError::Length),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
         }
     }
 

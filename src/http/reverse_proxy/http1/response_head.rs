@@ -4,12 +4,36 @@ use std::mem::MaybeUninit;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use httparse::{Header, ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 
-use super::body_decoder::{BodyDecoder, ChunkState, ProtocolError};
+use crate::http1::body_decoder::{BodyDecoder, ChunkError, ChunkState};
+use crate::http1::headers::{parse_name, take_map};
 use crate::reverse_proxy::headers;
+
+/// Violation of HTTP/1 in an upstream's response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// The head cannot be parsed.
+    #[error("the upstream response is not HTTP/1 ({0})")]
+    Head(httparse::Error),
+    /// The head is too long.
+    #[error("the head of the upstream response is too long")]
+    TooLong,
+    /// `Content-Length` is invalid or contradictory.
+    #[error("invalid or contradictory Content-Length in the upstream response")]
+    Length,
+    /// The transfer coding was not requested, or does not exist in this version of HTTP.
+    #[error("unsupported Transfer-Encoding in the upstream response")]
+    Coding,
+    /// The upstream switched protocols without a request.
+    #[error("the upstream switched protocols without a request")]
+    Protocol,
+    /// The chunked coding is invalid.
+    #[error("{0} in the upstream response")]
+    Chunks(#[from] ChunkError),
+}
 
 /// Parsed response head.
 #[derive(Debug)]
@@ -58,15 +82,14 @@ fn head(
     bodiless: bool,
 ) -> Result<ResponseHead, ProtocolError> {
     let modern = raw.version == Some(1);
-    let mut headers = HeaderMap::with_capacity(raw.headers.len());
+    let mut headers = take_map(raw.headers.len());
     // HTTP/1.0 closes unless it says keep-alive (RFC 9112, 9.3).
     let mut closes = !modern;
     let mut connection_headers = Vec::new();
     let mut length = None;
     let mut codings = 0;
     for header in &*raw.headers {
-        let name = HeaderName::from_bytes(header.name.as_bytes())
-            .map_err(|_| ProtocolError::Head(httparse::Error::HeaderName))?;
+        let name = parse_name(header.name.as_bytes()).map_err(|_| ProtocolError::Head(httparse::Error::HeaderName))?;
         // The values share the received bytes; no header is copied.
         let value = HeaderValue::from_maybe_shared(received.slice_ref(header.value))
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderValue))?;

@@ -1,12 +1,12 @@
-//! Decodes response bodies incrementally (RFC 9112, 6.3 and 7.1).
+//! Decodes bodies incrementally (RFC 9112, 6.3 and 7.1). Pure.
 
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use httparse::Status;
 
-/// Decoder of a response body; its state is the part still to be received.
+/// Decoder of a body; its state is the part still to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyDecoder {
+pub(crate) enum BodyDecoder {
     /// The body is complete.
     Nothing,
     /// This many bytes, at least one.
@@ -19,7 +19,7 @@ pub(super) enum BodyDecoder {
 
 /// State of the chunked decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChunkState {
+pub(crate) enum ChunkState {
     /// Before the size line of a chunk.
     Size,
     /// In a chunk, with this many bytes left.
@@ -32,37 +32,25 @@ pub(super) enum ChunkState {
 
 /// Decoded frame of a body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum BodyFrame {
+pub(crate) enum BodyFrame {
     Bytes(Bytes),
     Trailers(HeaderMap),
 }
 
-/// Violation of HTTP/1 in an upstream's response.
+/// Violation of the chunked transfer coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ProtocolError {
-    /// The head cannot be parsed.
-    #[error("the upstream response is not HTTP/1 ({0})")]
-    Head(httparse::Error),
-    /// The head, a chunk's size line or the trailers are too long.
-    #[error("the head, a chunk line or the trailers of the upstream response are too long")]
+pub enum ChunkError {
+    /// The coding is invalid.
+    #[error("invalid chunked encoding")]
+    Invalid,
+    /// A chunk's size line or the trailers are too long.
+    #[error("too long a chunk line or trailers")]
     TooLong,
-    /// `Content-Length` is invalid or contradictory.
-    #[error("invalid or contradictory Content-Length in the upstream response")]
-    Length,
-    /// The transfer coding was not requested, or does not exist in this version of HTTP.
-    #[error("unsupported Transfer-Encoding in the upstream response")]
-    Coding,
-    /// The upstream switched protocols without a request.
-    #[error("the upstream switched protocols without a request")]
-    Protocol,
-    /// The chunked coding is invalid.
-    #[error("invalid chunked encoding in the upstream response")]
-    Chunks,
 }
 
 impl BodyDecoder {
     /// Takes the next frame out of the received bytes; `None` if more bytes are needed or the body is complete.
-    pub(super) fn take(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
+    pub(crate) fn take(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ChunkError> {
         match self {
             Self::Nothing => Ok(None),
             Self::All if received.is_empty() => Ok(None),
@@ -78,24 +66,24 @@ impl BodyDecoder {
         }
     }
 
-    fn take_chunked(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
+    fn take_chunked(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ChunkError> {
         loop {
             let Self::Chunks(chunk) = self else { return Ok(None) };
             match chunk {
                 // httparse accepts a line without a digit as the last chunk.
                 ChunkState::Size if received.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
-                    return Err(ProtocolError::Chunks);
+                    return Err(ChunkError::Invalid);
                 }
                 ChunkState::Size => match httparse::parse_chunk_size(received) {
                     Ok(Status::Complete((line, size))) => {
                         if has_bare_line_feed(received, line) {
-                            return Err(ProtocolError::Chunks);
+                            return Err(ChunkError::Invalid);
                         }
                         received.advance(line);
                         *chunk = if size == 0 { ChunkState::Trailers } else { ChunkState::In(size) };
                     }
                     Ok(Status::Partial) => return need_more(received),
-                    Err(_) => return Err(ProtocolError::Chunks),
+                    Err(_) => return Err(ChunkError::Invalid),
                 },
                 ChunkState::In(remaining) => {
                     let piece = part(remaining, received);
@@ -115,17 +103,17 @@ impl BodyDecoder {
                         *chunk = ChunkState::Size;
                     }
                     [] | [b'\r'] => return Ok(None),
-                    _ => return Err(ProtocolError::Chunks),
+                    _ => return Err(ChunkError::Invalid),
                 },
                 ChunkState::Trailers => {
                     let mut headers = [httparse::EMPTY_HEADER; 32];
                     let Status::Complete((length, fields)) =
-                        httparse::parse_headers(received, &mut headers).map_err(|_| ProtocolError::Chunks)?
+                        httparse::parse_headers(received, &mut headers).map_err(|_| ChunkError::Invalid)?
                     else {
                         return need_more(received);
                     };
                     if has_bare_line_feed(received, length) {
-                        return Err(ProtocolError::Chunks);
+                        return Err(ChunkError::Invalid);
                     }
                     let trailers = trailers(fields);
                     received.advance(length);
@@ -151,8 +139,8 @@ fn has_bare_line_feed(received: &[u8], length: usize) -> bool {
     memchr::memchr_iter(b'\n', lines).any(|at| at == 0 || lines.get(at - 1) != Some(&b'\r'))
 }
 
-fn need_more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
-    if received.len() > MAX_LINE_LENGTH { Err(ProtocolError::TooLong) } else { Ok(None) }
+fn need_more(received: &Bytes) -> Result<Option<BodyFrame>, ChunkError> {
+    if received.len() > MAX_LINE_LENGTH { Err(ChunkError::TooLong) } else { Ok(None) }
 }
 
 fn trailers(fields: &[httparse::Header<'_>]) -> HeaderMap {
