@@ -17,8 +17,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use keyward_http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 use prometheus_client::metrics::counter::Counter;
 
-use super::token_search::{TokenFinder, partial_match_len, token_bytes};
-use crate::token::Token;
+use super::token_search::{TokenFinder, partial_match_len};
 
 /// Searches the responses to requests that carry the session's token.
 #[derive(Debug)]
@@ -51,12 +50,11 @@ impl LeakFilter {
     pub(super) fn filter(
         self: &Arc<Self>,
         response: Response<ResponseBody>,
-        token: &Arc<Token>,
+        finder: &Arc<TokenFinder>,
     ) -> Result<Response<FilteredBody>, Leak> {
-        if !is_searchable(token) {
+        if !is_searchable(finder.token()) {
             return Ok(response.map(FilteredBody::unfiltered));
         }
-        let finder = TokenFinder::new(token);
         if finder.is_in_headers(response.headers()) {
             return Err(self.record_leak());
         }
@@ -72,9 +70,9 @@ impl LeakFilter {
         if response.body().whole().is_some() {
             return Ok(response.map(FilteredBody::unfiltered));
         }
-        let token = Arc::clone(token);
+        let finder = Arc::clone(finder);
         let filter = Arc::clone(self);
-        let stream = StreamSearch { token, filter, held_len: 0, end: None };
+        let stream = StreamSearch { finder, filter, held_len: 0, end: None };
         Ok(response.map(|body| FilteredBody { body, stream: Some(Box::new(stream)) }))
     }
 
@@ -92,8 +90,8 @@ impl LeakFilter {
 }
 
 /// Returns true for tokens that a response does not contain by chance, unlike `root` of a test server.
-fn is_searchable(token: &Token) -> bool {
-    token_bytes(token).len() >= MIN_TOKEN_LEN
+const fn is_searchable(token: &[u8]) -> bool {
+    token.len() >= MIN_TOKEN_LEN
 }
 
 /// In bytes.
@@ -107,7 +105,7 @@ pub struct FilteredBody {
 }
 
 struct StreamSearch {
-    token: Arc<Token>,
+    finder: Arc<TokenFinder>,
     filter: Arc<LeakFilter>,
     /// Number of bytes that are held back; they equal the token's first.
     held_len: usize,
@@ -132,7 +130,7 @@ impl FilteredBody {
         let Self { body, stream } = self;
         match body.buffer(limit, idle).await {
             BufferedBody::Complete(bytes) => match &stream {
-                Some(stream) if TokenFinder::new(&stream.token).is_in(&bytes) => {
+                Some(stream) if stream.finder.is_in(&bytes) => {
                     stream.filter.record_leak();
                     BufferedBody::Failed
                 }
@@ -164,7 +162,7 @@ pub enum FilteredBodyError {
 impl StreamSearch {
     /// Searches a chunk behind the bytes that are held back. Returns the part that can be passed on.
     fn push(&mut self, chunk: Bytes) -> Result<Bytes, FilteredBodyError> {
-        let token = token_bytes(&self.token);
+        let token = self.finder.token();
         let mut chunk = match token.get(..self.held_len) {
             None | Some([]) => chunk,
             Some(prefix) => {
@@ -174,7 +172,7 @@ impl StreamSearch {
                 joined.freeze()
             }
         };
-        if TokenFinder::new(&self.token).is_in(&chunk) {
+        if self.finder.is_in(&chunk) {
             self.filter.record_leak();
             return Err(FilteredBodyError::Token);
         }
@@ -185,7 +183,7 @@ impl StreamSearch {
 
     /// Returns the bytes that were held back, which turned out to be no token.
     fn release(&mut self) -> Bytes {
-        let token = token_bytes(&self.token);
+        let token = self.finder.token();
         Bytes::copy_from_slice(token.get(..std::mem::take(&mut self.held_len)).unwrap_or_default())
     }
 }
@@ -225,10 +223,7 @@ impl Body for FilteredBody {
                     chunk => return Poll::Ready(Some(chunk.map(Frame::data))),
                 },
                 Err(frame) => {
-                    if frame
-                        .trailers_ref()
-                        .is_some_and(|trailers| TokenFinder::new(&stream.token).is_in_headers(trailers))
-                    {
+                    if frame.trailers_ref().is_some_and(|trailers| stream.finder.is_in_headers(trailers)) {
                         stream.filter.record_leak();
                         return Poll::Ready(Some(Err(FilteredBodyError::Token)));
                     }

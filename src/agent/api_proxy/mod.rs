@@ -16,8 +16,8 @@ mod request_headers;
 mod revocation;
 
 // 1: the session's token, in requests and responses
-mod session_token;
 mod token_search;
+mod session_token;
 mod leak_filter;
 mod response;
 mod redact_token;

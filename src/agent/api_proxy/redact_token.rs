@@ -7,11 +7,10 @@ use keyward_http::body_buffer::collect;
 use serde_json::Value;
 
 use super::response::{ProxyBody, error_response};
-use super::token_search::TokenFinder;
-use crate::token::Token;
+use super::session_token::TokenHeader;
 
 /// Returns the response without the token and its accessor, or a 502 where the response cannot be read.
-pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Response<ProxyBody> {
+pub(super) async fn redact(response: Response<ProxyBody>, token: &TokenHeader) -> Response<ProxyBody> {
     let (mut parts, body) = response.into_parts();
     let unreadable = || {
         error_response(
@@ -20,13 +19,13 @@ pub(super) async fn redact(response: Response<ProxyBody>, token: &Token) -> Resp
         )
     };
     // The token belongs into the body alone. The request asked for `identity`: a compressed body cannot be searched for the token.
-    if parts.headers.contains_key(CONTENT_ENCODING) || TokenFinder::new(token).is_in_headers(&parts.headers) {
+    if parts.headers.contains_key(CONTENT_ENCODING) || token.finder.is_in_headers(&parts.headers) {
         return unreadable();
     }
     let Ok(body) = collect(body, MAX_BODY).await else { return unreadable() };
     let body = body.into_bytes();
-    let secret = token.secret.secret().expose_secret();
-    let body = match remove_token(&body, secret, token.accessor.as_deref()) {
+    let secret = token.token.secret.secret().expose_secret();
+    let body = match remove_token(&body, secret, token.token.accessor.as_deref()) {
         None => body,
         Some(redacted) => redacted.into(),
     };

@@ -171,7 +171,10 @@ impl Rule {
     /// Matches a path without a trailing slash. With `is_folder`, patterns with one match too.
     fn matches(&self, path: &str, is_folder: bool, spelling: Spelling) -> bool {
         let bytes = path.as_bytes();
-        // Most rules do not match, and comparing the prefix is enough to reject them.
+        // Most rules do not match, and comparing the first byte or the prefix is enough to reject them.
+        if spelling.differs(bytes.first(), self.start.as_bytes().first()) {
+            return false;
+        }
         let has_prefix = spelling.starts_with(bytes, self.start.as_bytes())
             || (is_folder
                 && self.start.strip_suffix('/').is_some_and(|start| spelling.equals(bytes, start.as_bytes())));
@@ -324,6 +327,9 @@ impl Rules {
     pub(super) fn check_session_token(&self, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         for end in path.suffixes() {
             // Skips most paths without comparing them to the whole table.
+            if !matches!(end.as_bytes().first(), Some(b'a' | b'A' | b's' | b'S')) {
+                continue;
+            }
             let first = end.split('/').next().unwrap_or_default();
             if !PROTECTED_SEGMENTS.iter().any(|segment| is_like(first, segment)) {
                 continue;

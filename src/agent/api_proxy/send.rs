@@ -29,7 +29,8 @@ use super::response::{NoFreeConnection, ProxyBody, error_response, is_redirect, 
 use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
-use crate::token::{Generation, Token};
+use super::token_search::TokenFinder;
+use crate::token::Generation;
 
 /// A request whose head and body are ready for the server.
 pub(super) struct PreparedRequest {
@@ -172,7 +173,7 @@ impl RequestSender {
         let PreparedRequest { options, mut head, body, replay, token, is_blocking, audited } = prepared;
         // A look-up or a renewal returns the token by intent; it is redacted instead.
         let returns_token = options.returns_token;
-        let filtered = move |token: &TokenHeader| (!returns_token).then(|| Arc::clone(&token.token));
+        let filtered = move |token: &TokenHeader| (!returns_token).then(|| Arc::clone(&token.finder));
         let filter = token.as_ref().and_then(filtered);
         let first = self.send(&options, &head, body, is_blocking, audited.as_ref()).await;
         let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
@@ -182,7 +183,12 @@ impl RequestSender {
         let Some(token) = token else { return (first.map(Either::Left), None) };
         let generation = Some(token.generation());
         if first.status() != StatusCode::FORBIDDEN {
-            return (redact_returned(&options, &token, first.map(Either::Left)).await, generation);
+            let response = first.map(Either::Left);
+            if returns_token {
+                // Boxed for the same reason as below.
+                return (Box::pin(redact(response, &token)).await, generation);
+            }
+            return (response, generation);
         }
         // Boxed as it is rare: inline it would enlarge the future of every request.
         Box::pin(async move {
@@ -208,7 +214,9 @@ impl RequestSender {
             let second = self.send(&options, &head, body, is_blocking, audited.as_ref()).await;
             match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
-                    (redact_returned(&options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
+                    let response = response.map(Either::Left);
+                    let response = if returns_token { redact(response, &newer).await } else { response };
+                    (response, Some(newer.generation()))
                 }
                 Err(response) => (*response, None),
             }
@@ -264,7 +272,7 @@ impl RequestSender {
     fn filter(
         &self,
         response: Response<ResponseBody>,
-        token: Option<&Arc<Token>>,
+        token: Option<&Arc<TokenFinder>>,
     ) -> Result<Response<FilteredBody>, Box<Response<ProxyBody>>> {
         let Some(token) = token else { return Ok(response.map(FilteredBody::unfiltered)) };
         self.leak_filter.filter(response, token).map_err(|leak| {
@@ -313,14 +321,6 @@ impl RequestSender {
         }
         retry_later(error.status(), &message, RETRY_AFTER)
     }
-}
-
-async fn redact_returned(
-    options: &ForwardOptions,
-    token: &TokenHeader,
-    response: Response<ProxyBody>,
-) -> Response<ProxyBody> {
-    if options.returns_token { redact(response, &token.token).await } else { response }
 }
 
 /// Memory for the request bodies of all callers that may be sent twice, in bytes.

@@ -8,6 +8,7 @@ use keyward_credentials::credential_watch::Availability;
 use keyward_machine::clock::Clock;
 use parking_lot::RwLock;
 
+use super::token_search::TokenFinder;
 use crate::token::{Generation, Token, TokenWatch};
 
 /// Reads a session's token from its watch.
@@ -24,9 +25,17 @@ pub(super) struct TokenHeader {
     pub(super) token: Arc<Token>,
     /// Marked sensitive, so that `Debug` does not print it.
     pub(super) value: HeaderValue,
+    /// Search for it in responses.
+    pub(super) finder: Arc<TokenFinder>,
 }
 
 impl TokenHeader {
+    pub(super) fn new(token: Arc<Token>) -> Self {
+        let value = token.secret.header_value();
+        let finder = Arc::new(TokenFinder::new(Arc::clone(&token)));
+        Self { token, value, finder }
+    }
+
     /// The login that issued the token.
     pub(super) fn generation(&self) -> Generation {
         self.token.generation
@@ -78,7 +87,7 @@ impl SessionToken {
             return header.clone();
         }
         drop(cached);
-        let header = TokenHeader { token: Arc::clone(token), value: token.secret.header_value() };
+        let header = TokenHeader::new(Arc::clone(token));
         *self.cached.write() = Some(header.clone());
         header
     }

@@ -19,6 +19,16 @@ impl Spelling {
         }
     }
 
+    /// Returns true if names that begin with these bytes cannot begin with the same character.
+    pub(super) fn differs(self, one: Option<&u8>, other: Option<&u8>) -> bool {
+        let (Some(one), Some(other)) = (one, other) else { return false };
+        match self {
+            Self::Exact => one != other,
+            // Other letters may fold to ASCII.
+            Self::Folded => one.is_ascii() && other.is_ascii() && !one.eq_ignore_ascii_case(other),
+        }
+    }
+
     /// Returns true if the two are the same name.
     pub(super) fn equals(self, one: &[u8], other: &[u8]) -> bool {
         match self {

@@ -1,48 +1,61 @@
 //! Searches bytes for a token.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use memchr::memmem::Finder;
 
 use crate::token::Token;
 
-/// Searches for one token. Finds its first bytes by vector instructions, which the library does not use for longer patterns.
-pub(super) struct TokenFinder<'a> {
-    token: &'a [u8],
-    prefix: Finder<'a>,
+/// Searches for one token. It is built once for each token: that costs as much as several searches.
+#[derive(Debug)]
+pub(super) struct TokenFinder {
+    token: Arc<Token>,
+    prefix: Finder<'static>,
 }
 
-/// Returns the bytes of a token.
-pub(super) fn token_bytes(token: &Token) -> &[u8] {
-    token.secret.secret().expose_secret().as_bytes()
-}
-
-impl<'a> TokenFinder<'a> {
-    pub(super) fn new(token: &'a Token) -> Self {
-        Self::from_bytes(token_bytes(token))
+impl TokenFinder {
+    pub(super) fn new(token: Arc<Token>) -> Self {
+        let prefix = find_prefix(token_bytes(&token)).into_owned();
+        Self { token, prefix }
     }
 
-    fn from_bytes(token: &'a [u8]) -> Self {
-        Self { token, prefix: Finder::new(token.get(..VECTOR_SEARCH_LEN).unwrap_or(token)) }
+    /// Returns the bytes of the token.
+    pub(super) fn token(&self) -> &[u8] {
+        token_bytes(&self.token)
     }
 
     /// Returns true if `text` contains the token.
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
-        let mut rest = text;
-        // Skips most headers, which are shorter.
-        while rest.len() >= self.token.len() {
-            let Some(candidate) = self.prefix.find(rest).and_then(|at| rest.get(at..)) else { return false };
-            if candidate.starts_with(self.token) {
-                return true;
-            }
-            // The next match may overlap with this one.
-            rest = candidate.get(1..).unwrap_or_default();
-        }
-        false
+        contains(text, self.token(), &self.prefix)
     }
 
     pub(super) fn is_in_headers(&self, headers: &HeaderMap) -> bool {
         headers.values().any(|value| self.is_in(value.as_bytes()))
     }
+}
+
+fn token_bytes(token: &Token) -> &[u8] {
+    token.secret.secret().expose_secret().as_bytes()
+}
+
+/// Builds the search for the first bytes of a token by vector instructions, which the library does not use for longer patterns.
+fn find_prefix(token: &[u8]) -> Finder<'_> {
+    Finder::new(token.get(..VECTOR_SEARCH_LEN).unwrap_or(token))
+}
+
+fn contains(text: &[u8], token: &[u8], prefix: &Finder<'_>) -> bool {
+    let mut rest = text;
+    // Skips most headers, which are shorter.
+    while rest.len() >= token.len() {
+        let Some(candidate) = prefix.find(rest).and_then(|at| rest.get(at..)) else { return false };
+        if candidate.starts_with(token) {
+            return true;
+        }
+        // The next match may overlap with this one.
+        rest = candidate.get(1..).unwrap_or_default();
+    }
+    false
 }
 
 /// Returns the length of the longest suffix of `text` that is a proper prefix of the token.
@@ -63,9 +76,9 @@ mod tests {
     #[test]
     fn a_token_is_found_at_any_offset_and_a_partial_match_at_the_end_is_measured() {
         let token = b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-32-bytes";
-        let finder = TokenFinder::from_bytes(token);
+        let prefix = find_prefix(token);
         let check = |text: &[u8], expected: (bool, usize)| {
-            let found = (finder.is_in(text), partial_match_len(token, text));
+            let found = (contains(text, token, &prefix), partial_match_len(token, text));
             assert_eq!(found, expected, "{}", String::from_utf8_lossy(text));
         };
         check(b"", (false, 0));

@@ -20,7 +20,7 @@ fn token() -> TokenHeader {
         expires: None,
         generation: Generation::new(),
     };
-    TokenHeader { token: Arc::new(token), value: HeaderValue::from_static("ours") }
+    TokenHeader::new(Arc::new(token))
 }
 
 fn forwarded_headers(kind: ServerKind, given: &str, with_session: bool, has_listener_key: bool) -> String {
