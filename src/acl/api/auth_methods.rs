@@ -107,19 +107,13 @@ impl ApiRecord for AuthMethodRecord {
 
     /// Lists the methods of the configuration too, if the query asks for them. Clients of Consul do not: they would read, change
     /// or delete them, which only the configuration can.
-    fn list_more<'a>(
-        state: &'a ApiState,
-        request: &ApiRequest,
-        caller: &Caller,
-        scope: &NamespaceScope,
-    ) -> Result<Vec<MethodView<'a>>, ApiError> {
-        let default_namespace = NamespaceName::default_namespace();
-        if !request.query.parse_flag("configured")?
-            || !scope.single().is_none_or(NamespaceName::is_default)
-            || !caller.has(Privilege::AclRead, &default_namespace)
-        {
-            return Ok(Vec::new());
-        }
+    fn lists_more(request: &ApiRequest, caller: &Caller, scope: &NamespaceScope) -> Result<bool, ApiError> {
+        Ok(request.query.parse_flag("configured")?
+            && scope.single().is_none_or(NamespaceName::is_default)
+            && caller.has(Privilege::AclRead, &NamespaceName::default_namespace()))
+    }
+
+    fn list_more(state: &ApiState) -> Vec<MethodView<'_>> {
         let methods = state.methods.configured().map(|(name, roles)| {
             MethodView::Configured(ConfiguredMethodView {
                 name,
@@ -130,10 +124,10 @@ impl ApiRecord for AuthMethodRecord {
                 ),
                 configured: true,
                 roles,
-                namespace: default_namespace.clone(),
+                namespace: NamespaceName::default_namespace(),
             })
         });
-        Ok(methods.collect())
+        methods.collect()
     }
 
     fn parse_draft(fields: &mut JsonFields) -> Result<(Option<String>, AuthMethodDraft), ApiError> {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-pub(super) use self::html_safe::to_json;
+pub(super) use self::html_safe::{JsonArray, to_json};
 use self::unique_keys::UniqueKeys;
 
 /// Fields of a JSON object, taken one by one.

@@ -8,6 +8,7 @@ mod body;
 pub mod json;
 mod query_string;
 mod response;
+mod list_response;
 mod error;
 pub(crate) mod login_rate_limit;
 mod origin_guard;

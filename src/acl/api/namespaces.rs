@@ -1,12 +1,14 @@
 //! `/v1/namespace...`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Serialize;
 
 use super::error::{ApiError, namespace_not_found};
-use super::json::JsonFields;
+use super::json::{JsonArray, JsonFields};
+use super::list_response::{ListResponse, ListSource};
 use super::request::{ApiRequest, DEFAULT_PARTITION, take_partition};
 use super::response::{ApiResponse, Change, ReadResult, WriteResult};
 use super::state::ApiState;
@@ -15,7 +17,11 @@ use super::watched_keys::WatchedKeys;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::{DefaultLinks, NamespaceDefaults, NamespaceRecord, NewNamespace};
 use crate::model::timestamp::Timestamp;
+use crate::service::acl_service::AclService;
+use crate::service::caller::Caller;
+use crate::service::error::ServiceError;
 use crate::service::links::LinkKind;
+use crate::service::lists::RecordPages;
 use crate::service::record_keys;
 use crate::service::typed_store::Stored;
 use crate::store::Freshness;
@@ -48,13 +54,13 @@ struct DefaultsView {
 
 /// Builds the view of a namespace, with the current names of its defaults.
 async fn view<'a>(
-    state: &ApiState,
+    service: &AclService,
     namespace: &'a Stored<NamespaceRecord>,
     freshness: Freshness,
-) -> Result<NamespaceView<'a>, ApiError> {
+) -> Result<NamespaceView<'a>, ServiceError> {
     let record = &namespace.value;
     let acls = match &record.defaults {
-        Some(defaults) => Some(defaults_view(state, defaults, freshness).await?),
+        Some(defaults) => Some(defaults_view(service, defaults, freshness).await?),
         None => None,
     };
     Ok(NamespaceView {
@@ -70,11 +76,10 @@ async fn view<'a>(
 }
 
 async fn defaults_view(
-    state: &ApiState,
+    service: &AclService,
     defaults: &DefaultLinks,
     freshness: Freshness,
-) -> Result<DefaultsView, ApiError> {
-    let service = &state.service;
+) -> Result<DefaultsView, ServiceError> {
     let home = NamespaceName::default_namespace();
     let policies = service.links().load(&home, LinkKind::Policy, &defaults.policies, freshness).await?;
     let roles = service.links().load(&home, LinkKind::Role, &defaults.roles, freshness).await?;
@@ -108,7 +113,8 @@ pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result
     let draft = parse_draft(request.json_body("Namespace").await?)?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let created = state.service.namespaces().create(&caller, &draft).await?;
-    let response = ApiResponse::json(&view(state, &created, Freshness::Linearizable).await?, request.pretty())?;
+    let response =
+        ApiResponse::json(&view(&state.service, &created, Freshness::Linearizable).await?, request.pretty())?;
     let subject = created.value.name.to_string();
     let namespace = created.value.name.clone();
     Ok(Change { response, by: caller.accessor(), subject, namespace })
@@ -122,7 +128,8 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
     }
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let namespace = state.service.namespaces().update(&caller, &name, &draft).await?;
-    let response = ApiResponse::json(&view(state, &namespace, Freshness::Linearizable).await?, request.pretty())?;
+    let response =
+        ApiResponse::json(&view(&state.service, &namespace, Freshness::Linearizable).await?, request.pretty())?;
     Ok(Change { response, by: caller.accessor(), subject: name.to_string(), namespace: name })
 }
 
@@ -149,9 +156,13 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let kinds = default_link_kinds().into_iter().chain([record_keys::namespace(&name).as_str().to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let namespace = state.service.namespaces().get_visible(&caller, &name, freshness).await?;
-    let (index, watch) = retain_linked_kinds(watched, namespace.as_slice()).into_parts();
+    let mut linked = LinkedKinds::default();
+    if let Some(namespace) = &namespace {
+        linked.add(&namespace.value);
+    }
+    let (index, watch) = linked.retain_in(watched).into_parts();
     let response = match namespace {
-        Some(namespace) => ApiResponse::json(&view(state, &namespace, freshness).await?, request.pretty())?,
+        Some(namespace) => ApiResponse::json(&view(&state.service, &namespace, freshness).await?, request.pretty())?,
         None => namespace_not_found(&name),
     };
     Ok(ReadResult { response, index, watch, until: None })
@@ -162,25 +173,59 @@ fn default_link_kinds() -> [String; 2] {
     WatchedKeys::policies_and_roles(Some(&NamespaceName::default_namespace()))
 }
 
-/// Keeps the kinds that the defaults of the namespaces link.
-fn retain_linked_kinds(watched: WatchedKeys, namespaces: &[Stored<NamespaceRecord>]) -> WatchedKeys {
-    let defaults = || namespaces.iter().filter_map(|namespace| namespace.value.defaults.as_ref());
-    let policies = defaults().any(|defaults| !defaults.policies.is_empty());
-    let roles = defaults().any(|defaults| !defaults.roles.is_empty());
-    watched.retain_kind_if("policy", policies).retain_kind_if("role", roles)
+/// Kinds of records that the defaults of namespaces link.
+#[derive(Debug, Clone, Copy, Default)]
+struct LinkedKinds {
+    policies: bool,
+    roles: bool,
+}
+
+impl LinkedKinds {
+    fn add(&mut self, namespace: &NamespaceRecord) {
+        if let Some(defaults) = &namespace.defaults {
+            self.policies |= !defaults.policies.is_empty();
+            self.roles |= !defaults.roles.is_empty();
+        }
+    }
+
+    fn retain_in(self, watched: WatchedKeys) -> WatchedKeys {
+        watched.retain_kind_if("policy", self.policies).retain_kind_if("role", self.roles)
+    }
 }
 
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {
     let caller = request.authenticate(state, freshness).await?;
     let kinds = default_link_kinds().into_iter().chain(["namespace/".to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let list = state.service.namespaces().list(&caller, freshness).await?;
-    let (index, watch) = retain_linked_kinds(watched, &list.entries).into_parts();
-    let mut namespaces = Vec::with_capacity(list.entries.len());
-    for namespace in &list.entries {
-        namespaces.push(view(state, namespace, freshness).await?);
+    let pages = state.service.namespaces().open_list(&caller, freshness).await?;
+    let source = NamespaceList { pages, caller, linked: LinkedKinds::default() };
+    let list = ListResponse::begin(&state.service, source, request.pretty()).await?;
+    // The rest of a long list may link some.
+    let linked = if list.is_complete { list.source.linked } else { LinkedKinds { policies: true, roles: true } };
+    let (index, watch) = linked.retain_in(watched).into_parts();
+    Ok(ReadResult { response: list.into_response(), index, watch, until: None })
+}
+
+/// Namespaces of a list.
+struct NamespaceList {
+    pages: RecordPages,
+    caller: Arc<Caller>,
+    linked: LinkedKinds,
+}
+
+impl ListSource for NamespaceList {
+    fn pages(&self) -> &RecordPages {
+        &self.pages
     }
-    let mut response = ApiResponse::json(&namespaces, request.pretty())?;
-    response.omitted = list.omitted;
-    Ok(ReadResult { response, index, watch, until: None })
+
+    async fn encode_page(&mut self, service: &AclService, array: &mut JsonArray) -> Result<bool, ServiceError> {
+        let page = service.namespaces().next_visible(&mut self.pages, &self.caller).await?;
+        let Some(page) = page else { return Ok(false) };
+        for namespace in &page {
+            self.linked.add(&namespace.value);
+            let view = view(service, namespace, self.pages.freshness()).await?;
+            array.push(&view).map_err(ServiceError::Encode)?;
+        }
+        Ok(true)
+    }
 }

@@ -83,8 +83,13 @@ pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; chars
 impl ApiResponse {
     /// Builds a 200 with JSON.
     pub(super) fn json(value: &impl Serialize, pretty: bool) -> Result<Self, serde_json::Error> {
-        let body = full_body(to_json(value, pretty)?);
-        Ok(Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: Omitted::default() })
+        Ok(Self::encoded_json(to_json(value, pretty)?))
+    }
+
+    /// Builds a 200 with JSON that is encoded already.
+    pub(super) fn encoded_json(text: Bytes) -> Self {
+        let body = full_body(text);
+        Self { status: StatusCode::OK, content_type: Some(JSON), body, omitted: Omitted::default() }
     }
 
     /// Builds a response with one line of plain text.

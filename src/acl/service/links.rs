@@ -1,6 +1,6 @@
 //! Resolves links between ids and names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::error::ServiceError;
 use super::namespaced_records::NamespacedRecords;
@@ -178,6 +178,43 @@ impl LinkResolver<'_> {
         let mut links = Vec::with_capacity(ids.len());
         for id in ids {
             links.extend(self.get(namespace, kind, *id, freshness).await?);
+        }
+        Ok(links)
+    }
+}
+
+/// Links that were loaded for other records of the same list and namespace.
+#[derive(Debug, Default)]
+pub(crate) struct LinkCache {
+    namespace: Option<NamespaceName>,
+    links: HashMap<(LinkKind, Id), Option<Link>>,
+}
+
+/// Most links of a [`LinkCache`]. A full one is emptied.
+const MAX_CACHED: usize = 1024;
+
+impl LinkCache {
+    /// Loads links as [`LinkResolver::load`] does.
+    pub(crate) async fn load(
+        &mut self,
+        resolver: LinkResolver<'_>,
+        namespace: &NamespaceName,
+        kind: LinkKind,
+        ids: &[Id],
+        freshness: Freshness,
+    ) -> Result<Vec<Link>, ServiceError> {
+        let mut links = Vec::with_capacity(ids.len());
+        for id in ids {
+            if self.namespace.as_ref() != Some(namespace) || self.links.len() >= MAX_CACHED {
+                *self = Self { namespace: Some(namespace.clone()), links: HashMap::new() };
+            }
+            if let Some(link) = self.links.get(&(kind, *id)) {
+                links.extend(link.clone());
+                continue;
+            }
+            let link = resolver.get(namespace, kind, *id, freshness).await?;
+            links.extend(link.clone());
+            self.links.insert((kind, *id), link);
         }
         Ok(links)
     }

@@ -1,15 +1,17 @@
-//! Lists, filtered by the caller's permissions.
+//! Lists of records that a caller may read, page by page: memory is bounded by one page.
 
 use serde::de::DeserializeOwned;
 
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::namespaced_records::NamespacedRecords;
 use super::record_keys;
+use super::records::RecordKind;
+use super::restore_lock::Epoch;
 use super::typed_store::Stored;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::NamespaceRecord;
-use crate::store::{Freshness, Page, Revision};
+use crate::store::{Freshness, Key, Page, Revision};
 
 /// Reasons why a list is incomplete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,85 +22,129 @@ pub(crate) struct Omitted {
     pub unreadable: bool,
 }
 
-/// List of records that a caller may read.
+/// List of one kind of records that is read page by page.
 #[derive(Debug)]
-pub(crate) struct RecordList<T> {
-    /// Records.
-    pub entries: Vec<Stored<T>>,
-    /// Omitted records.
+pub(crate) struct RecordPages {
+    /// Omitted records, as far as known: any page may contain an unreadable one.
     pub omitted: Omitted,
-    /// Revision of the last change of any record of the kind.
-    pub revision: Revision,
-}
-
-/// Namespaces that a caller may list a kind in.
-#[derive(Debug)]
-pub(super) struct ReadableNamespaces {
-    /// Names, in key order.
-    pub(super) namespaces: Vec<NamespaceName>,
-    /// Records omitted in other namespaces.
-    pub(super) omitted: Omitted,
+    /// Key of the first unreadable record found.
+    pub unreadable: Option<Key>,
     /// Revision of the last change of the kind, read before the list.
-    pub(super) revision: Revision,
+    pub revision: Revision,
+    freshness: Freshness,
+    /// Pages of different epochs must not be mixed.
+    epoch: Epoch,
+    /// Remaining key prefixes, the next one last.
+    prefixes: Vec<String>,
+    /// Key to continue after under the current prefix.
+    after: Option<Key>,
 }
 
-impl NamespacedRecords {
-    /// Lists records of a kind in one namespace, or with `None` in all namespaces where the caller has `acl:read`.
-    /// Needs `acl:read` in the given namespace.
-    pub(super) async fn list_records<T: DeserializeOwned>(
-        &self,
-        caller: &Caller,
-        kind: &str,
-        namespace: Option<&NamespaceName>,
-        freshness: Freshness,
-    ) -> Result<RecordList<T>, ServiceError> {
-        let readable = self.readable_namespaces(caller, kind, namespace, freshness).await?;
-        let mut entries = Vec::new();
-        let mut omitted = readable.omitted;
-        for namespace in &readable.namespaces {
-            let all = self.typed_store.all(&record_keys::kind_prefix(kind, Some(namespace)), freshness).await?;
-            entries.extend(all.entries);
-            omitted.unreadable |= all.unreadable;
-        }
-        omitted.unreadable |= self.typed_store.has_unreadable(&record_keys::kind_prefix(kind, namespace));
-        Ok(RecordList { entries, omitted, revision: readable.revision })
+impl RecordPages {
+    async fn open(service: &AclService, kind: &str, freshness: Freshness) -> Result<Self, ServiceError> {
+        let epoch = service.epoch(freshness).await?;
+        let revision = service.typed_store.revision(&record_keys::kind_prefix(kind, None), freshness).await?;
+        let (omitted, unreadable, prefixes, after) = (Omitted::default(), None, Vec::new(), None);
+        Ok(Self { omitted, unreadable, revision, freshness, epoch, prefixes, after })
     }
 
-    /// Returns the namespaces that [`NamespacedRecords::list_records`] reads.
-    pub(super) async fn readable_namespaces(
+    fn add(&mut self, service: &AclService, prefix: String) {
+        self.omitted.unreadable |= service.typed_store.has_unreadable(&prefix);
+        self.prefixes.push(prefix);
+    }
+
+    /// Returns the next page in key order; it may be empty. `None` at the end.
+    pub(super) async fn next<T: DeserializeOwned>(
+        &mut self,
+        service: &AclService,
+    ) -> Result<Option<Vec<Stored<T>>>, ServiceError> {
+        let Some(prefix) = self.prefixes.last() else { return Ok(None) };
+        let page = service.typed_store.page::<T>(prefix, self.after.take(), self.freshness).await?;
+        self.omitted.unreadable |= page.unreadable.is_some();
+        self.unreadable = self.unreadable.take().or(page.unreadable);
+        self.after = page.next;
+        if self.after.is_none() {
+            self.prefixes.pop();
+        }
+        Ok(Some(page.entries.into_iter().map(|(_, record)| record).collect()))
+    }
+
+    /// Returns the next page of a kind like [`RecordPages::next`]; with a filter only the records that it selects.
+    pub(crate) async fn next_selected<K: RecordKind>(
+        &mut self,
+        service: &AclService,
+        filter: Option<&str>,
+    ) -> Result<Option<Vec<Stored<K>>>, ServiceError> {
+        let Some(mut records) = self.next::<K>(service).await? else { return Ok(None) };
+        if let Some(text) = filter {
+            let is_selected = K::filter(text);
+            records.retain(|record| is_selected(&record.value));
+        }
+        K::retain_existing(&mut records, &service.records, self.freshness).await?;
+        Ok(Some(records))
+    }
+
+    /// Returns the consistency of the list's reads.
+    pub(crate) fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+
+    /// Fails if a restore has begun since the list was opened. Call it after everything that a page shows was read.
+    pub(crate) async fn require_same_epoch(&self, service: &AclService) -> Result<(), ServiceError> {
+        let is_same = service.epoch(self.freshness).await?.is(self.epoch);
+        if is_same { Ok(()) } else { Err(ServiceError::Restoring) }
+    }
+}
+
+impl AclService {
+    /// Opens the list of a kind in one namespace, or with `None` in all namespaces where the caller has `acl:read`. Needs
+    /// `acl:read` in the given namespace.
+    pub(crate) async fn open_list(
         &self,
         caller: &Caller,
         kind: &str,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
-    ) -> Result<ReadableNamespaces, ServiceError> {
-        if let Some(namespace) = namespace {
-            caller.require(Privilege::AclRead, namespace)?;
-        }
-        let revision = self.typed_store.revision(&record_keys::kind_prefix(kind, None), freshness).await?;
-        let mut readable = ReadableNamespaces { namespaces: Vec::new(), omitted: Omitted::default(), revision };
-        if let Some(namespace) = namespace {
-            self.require_namespace(namespace, freshness).await?;
-            readable.namespaces.push(namespace.clone());
-            return Ok(readable);
-        }
-        let all = self.typed_store.all::<NamespaceRecord>("namespace/", freshness).await?;
-        readable.omitted.unreadable = all.unreadable;
-        for namespace in all.entries {
-            let name = &namespace.value.name;
-            if caller.has(Privilege::AclRead, name) {
-                readable.namespaces.push(name.clone());
-            } else if !readable.omitted.forbidden {
-                // One record is enough: the header only says that some were omitted.
-                let first = Page { after: None, limit: 1 };
-                let listing = self
-                    .typed_store
-                    .store()
-                    .list(&record_keys::kind_prefix(kind, Some(name)), first, freshness)
-                    .await?;
-                readable.omitted.forbidden = !listing.entries.is_empty();
+    ) -> Result<RecordPages, ServiceError> {
+        let Some(namespace) = namespace else { return self.open_list_of_all(caller, kind, freshness).await };
+        caller.require(Privilege::AclRead, namespace)?;
+        let mut pages = RecordPages::open(self, kind, freshness).await?;
+        self.records.require_namespace(namespace, freshness).await?;
+        pages.add(self, record_keys::kind_prefix(kind, Some(namespace)));
+        Ok(pages)
+    }
+
+    async fn open_list_of_all(
+        &self,
+        caller: &Caller,
+        kind: &str,
+        freshness: Freshness,
+    ) -> Result<RecordPages, ServiceError> {
+        let mut pages = RecordPages::open(self, kind, freshness).await?;
+        let mut namespaces = self.open_namespaces(freshness).await?;
+        while let Some(page) = namespaces.next::<NamespaceRecord>(self).await? {
+            for namespace in page {
+                let prefix = record_keys::kind_prefix(kind, Some(&namespace.value.name));
+                if caller.has(Privilege::AclRead, &namespace.value.name) {
+                    pages.add(self, prefix);
+                } else if !pages.omitted.forbidden {
+                    // One record is enough: the header only says that some were omitted.
+                    let first = Page { after: None, limit: 1 };
+                    let listing = self.typed_store.store().list(&prefix, first, freshness).await?;
+                    pages.omitted.forbidden = !listing.entries.is_empty();
+                }
             }
         }
-        Ok(readable)
+        pages.omitted.unreadable |= namespaces.unreadable.is_some();
+        // The next one is the last.
+        pages.prefixes.reverse();
+        Ok(pages)
+    }
+
+    /// Opens the list of all namespaces, whatever the caller may see.
+    pub(super) async fn open_namespaces(&self, freshness: Freshness) -> Result<RecordPages, ServiceError> {
+        let mut pages = RecordPages::open(self, "namespace", freshness).await?;
+        pages.add(self, "namespace/".to_owned());
+        Ok(pages)
     }
 }

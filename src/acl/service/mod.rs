@@ -21,10 +21,10 @@ pub(crate) mod caller;
 mod callers_cache;
 pub(crate) mod restore_lock;
 pub(crate) mod namespaced_records;
-pub(crate) mod lists;
 pub(crate) mod records;
 pub(crate) mod links;
 pub(crate) mod acl_service;
+pub(crate) mod lists;
 mod sealing_keys;
 pub(crate) mod authentication;
 

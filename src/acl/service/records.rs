@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::lists::RecordList;
 use super::namespaced_records::{NamespacedRecords, WritableNamespace, is_unreadable};
 use super::rejection::{Conflict, Forbidden, InvalidRequest, NotFound};
 use super::transaction::{Transaction, retry_on_conflict};
@@ -73,12 +72,12 @@ pub(crate) trait RecordKind: Serialize + DeserializeOwned + Send + Sync + 'stati
     }
 
     /// Removes the records for which [`RecordKind::exists`] is false.
-    async fn retain_existing(
+    fn retain_existing(
         _entries: &mut Vec<Stored<Self>>,
         _records: &NamespacedRecords,
         _freshness: Freshness,
-    ) -> Result<(), ServiceError> {
-        Ok(())
+    ) -> impl Future<Output = Result<(), ServiceError>> + Send {
+        std::future::ready(Ok(()))
     }
 
     /// Parses the filter of a list.
@@ -159,23 +158,6 @@ impl NamespacedRecords {
     ) -> Result<(), ServiceError> {
         caller.require(Privilege::AclRead, namespace)?;
         self.require_namespace(namespace, freshness).await
-    }
-
-    /// Lists the records of one namespace, or of all; with a filter only those that it selects. Needs `acl:read` in the given
-    /// namespace.
-    pub(crate) async fn list<K: RecordKind>(
-        &self,
-        caller: &Caller,
-        namespace: Option<&NamespaceName>,
-        filter: Option<&str>,
-        freshness: Freshness,
-    ) -> Result<RecordList<K>, ServiceError> {
-        let mut list = self.list_records::<K>(caller, K::KEY, namespace, freshness).await?;
-        if let Some(is_selected) = filter.map(K::filter) {
-            list.entries.retain(|record| is_selected(&record.value));
-        }
-        K::retain_existing(&mut list.entries, self, freshness).await?;
-        Ok(list)
     }
 
     /// Replaces the mutable fields of a record; fields missing in the draft are cleared. Needs `acl:write`.

@@ -53,8 +53,6 @@ pub(crate) struct PageOf<T> {
 pub(crate) struct ListOf<T> {
     /// Records in key order, without unreadable ones.
     pub entries: Vec<Stored<T>>,
-    /// True if some records are unreadable.
-    pub unreadable: bool,
     /// Revision of the last change of any record of the kind.
     pub revision: Revision,
 }
@@ -152,7 +150,7 @@ impl TypedStore {
 
     /// Waits until it is this list's turn. The permit is held while the other tasks run and sockets are polled, so that no other
     /// list goes on before that has happened, however many are read. Nobody holds it while a store is read.
-    async fn wait_for_turn(&self) {
+    pub(super) async fn wait_for_turn(&self) {
         let permit = self.page_turns.acquire().await;
         tokio::task::yield_now().await;
         drop(permit);
@@ -166,14 +164,12 @@ impl TypedStore {
     ) -> Result<ListOf<T>, ServiceError> {
         let mut page = self.page(prefix, None, freshness).await?;
         let revision = page.revision;
-        let mut unreadable = page.unreadable.is_some();
         let mut entries: Vec<Stored<T>> = page.entries.into_iter().map(|(_, record)| record).collect();
         while page.next.is_some() {
             page = self.page(prefix, page.next, freshness).await?;
-            unreadable |= page.unreadable.is_some();
             entries.extend(page.entries.into_iter().map(|(_, record)| record));
         }
-        Ok(ListOf { entries, unreadable, revision })
+        Ok(ListOf { entries, revision })
     }
 
     /// Returns the revision of the last change of the kind that `prefix` starts with.
@@ -199,8 +195,10 @@ impl TypedStore {
 
 /// Deserializes a record.
 pub(crate) fn decode<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
-    let value =
-        serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;
+    // Checked once, as the parser would check each string.
+    let text = std::str::from_utf8(&record.value).ok();
+    let value = text.and_then(|text| serde_json::from_str(text).ok());
+    let value = value.ok_or_else(|| StoreError::Unreadable { key: key.as_str().to_owned() })?;
     Ok(Stored { value: Arc::new(value), created: record.created, modified: record.modified })
 }
 

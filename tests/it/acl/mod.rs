@@ -21,6 +21,7 @@ mod random_requests;
 mod histories;
 mod http;
 mod login;
+mod long_lists;
 #[cfg(feature = "dev")]
 mod lost_store;
 mod auth_methods;

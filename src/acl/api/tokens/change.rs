@@ -53,7 +53,7 @@ pub(crate) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
     let context = RequestContext::for_write(state, request, body_namespace.as_deref()).await?;
     let token = state.service.tokens().update(&context.caller, &context.namespace, accessor, &draft).await?;
     let secret = state.service.tokens().unseal_secret(&token.value).await?;
-    let view = view(state, &token, secret.reveal(), Freshness::Linearizable).await?;
+    let view = view(state, &token, &secret, Freshness::Linearizable).await?;
     context.into_change(request, &view, accessor)
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn view<'a>(
     let policies: Vec<PolicyView<'a>> = stored.chain(synthetic).collect();
     let mut roles = Vec::with_capacity(all.roles.len());
     for role in &all.roles {
-        roles.push(load_view(state, role, ViewForm::Single, freshness).await?);
+        roles.push(load_view(state, role, freshness).await?);
     }
     Ok(ExpandedView {
         token,

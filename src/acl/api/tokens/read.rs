@@ -63,7 +63,7 @@ pub(crate) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let (index, watch) =
         watched.retain_kind_if("policy", links_policies).retain_kind_if("role", links_roles).into_parts();
     let secret = state.service.tokens().visible_secret(&context.caller, &token.value).await?;
-    let view = view(state, &token, secret.reveal(), freshness).await?;
+    let view = view(state, &token, &secret, freshness).await?;
     let response = if expanded {
         let all = ExpandedToken::load(&state.service, &token.value, freshness).await?;
         let home = &token.value.immutable().namespace;

@@ -6,12 +6,12 @@ use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::links::{LinkKind, truncate};
-use super::lists::{Omitted, RecordList};
+use super::lists::RecordPages;
 use super::namespaced_records::{namespace_marked, namespace_not_found};
 use super::record_keys;
 use super::rejection::{Conflict, InvalidRequest};
 use super::transaction::{Transaction, retry_on_conflict};
-use super::typed_store::{ListOf, Stored};
+use super::typed_store::Stored;
 use crate::model::names::NamespaceName;
 use crate::model::namespace::{DefaultLinks, NamespaceRecord, NewNamespace, meta_error};
 use crate::store::Freshness;
@@ -80,19 +80,27 @@ impl Namespaces<'_> {
         }
     }
 
-    /// Lists the namespaces that the caller may see.
-    pub(crate) async fn list(
+    /// Opens the list of the namespaces that the caller may see; [`Namespaces::next_visible`] reads it.
+    pub(crate) async fn open_list(self, caller: &Caller, freshness: Freshness) -> Result<RecordPages, ServiceError> {
+        let mut search = self.service.open_namespaces(freshness).await?;
+        // The headers say it, and are sent before most of a long list is read.
+        while !search.omitted.forbidden && self.next_visible(&mut search, caller).await?.is_some() {}
+        let mut pages = self.service.open_namespaces(freshness).await?;
+        pages.omitted.forbidden = search.omitted.forbidden;
+        Ok(pages)
+    }
+
+    /// Returns those of the next page that the caller may see; `None` at the end.
+    pub(crate) async fn next_visible(
         self,
+        pages: &mut RecordPages,
         caller: &Caller,
-        freshness: Freshness,
-    ) -> Result<RecordList<NamespaceRecord>, ServiceError> {
-        let ListOf { mut entries, unreadable, revision } =
-            self.service.typed_store.all("namespace/", freshness).await?;
-        let all = entries.len();
-        entries.retain(|namespace: &Stored<NamespaceRecord>| caller.can_see_namespace(&namespace.value.name));
-        let unreadable = unreadable || self.service.typed_store.has_unreadable("namespace/");
-        let omitted = Omitted { forbidden: entries.len() < all, unreadable };
-        Ok(RecordList { entries, omitted, revision })
+    ) -> Result<Option<Vec<Stored<NamespaceRecord>>>, ServiceError> {
+        let Some(mut page) = pages.next::<NamespaceRecord>(self.service).await? else { return Ok(None) };
+        let all = page.len();
+        page.retain(|namespace| caller.can_see_namespace(&namespace.value.name));
+        pages.omitted.forbidden |= page.len() < all;
+        Ok(Some(page))
     }
 
     /// Replaces a namespace; fields missing in the draft are cleared. The spelling of its name is kept. Needs

@@ -18,5 +18,5 @@ pub(crate) use create::CreatedToken;
 pub(crate) use draft::TokenDraft;
 pub(crate) use expanded::ExpandedToken;
 pub(crate) use filter::TokenFilter;
-pub(crate) use list::{ListedToken, TokenPages};
+pub(crate) use list::TokenPages;
 pub(crate) use token_records::{MAX_TOKEN_RECORDS, TokenKeys, ValidatedToken};

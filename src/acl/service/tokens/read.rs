@@ -1,9 +1,11 @@
 //! Reads of tokens.
 
+use std::borrow::Cow;
+
 use super::create::Tokens;
 use crate::model::id::Id;
 use crate::model::names::NamespaceName;
-use crate::model::secret::{PlainSecret, REDACTED};
+use crate::model::secret::REDACTED;
 use crate::model::token::TokenRecord;
 use crate::service::caller::{Caller, Privilege};
 use crate::service::error::ServiceError;
@@ -38,10 +40,10 @@ impl Tokens<'_> {
         Ok(Some(live.token).filter(|_| stands))
     }
 
-    /// Decrypts the secret of a token. Callers must have `acl:write` in the token's namespace.
-    pub(crate) async fn unseal_secret(self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    /// Decrypts the secret of a token for a response. Callers must have `acl:write` in the token's namespace.
+    pub(crate) async fn unseal_secret(self, token: &TokenRecord) -> Result<String, ServiceError> {
         let immutable = token.immutable();
-        Ok(self.service.sealing_key(token).await?.unseal(immutable.accessor_id, &immutable.sealed_secret)?)
+        Ok(self.service.sealing_key(token).await?.unseal_text(immutable.accessor_id, &immutable.sealed_secret)?)
     }
 
     /// Returns the secret of a token, or [`REDACTED`] if the caller lacks `acl:write` in its namespace.
@@ -49,11 +51,11 @@ impl Tokens<'_> {
         self,
         caller: &Caller,
         token: &TokenRecord,
-    ) -> Result<PlainSecret, ServiceError> {
+    ) -> Result<Cow<'static, str>, ServiceError> {
         if caller.has(Privilege::AclWrite, &token.immutable().namespace) {
-            self.unseal_secret(token).await
+            Ok(self.unseal_secret(token).await?.into())
         } else {
-            Ok(PlainSecret::from_presented(REDACTED))
+            Ok(REDACTED.into())
         }
     }
 }
