@@ -127,6 +127,7 @@ impl NamespacedRecords {
         let mut after = None;
         loop {
             let page = Page { after, limit: PAGE };
+            self.typed_store.wait_for_turn().await;
             let listing = self.typed_store.store().list(prefix, page, Freshness::Linearizable).await?;
             after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
             found.extend(listing.entries.into_iter().filter(|(key, record)| is_match(key, record)).map(|(key, _)| key));

@@ -39,17 +39,26 @@ impl Grant {
         claims: &VerifiedClaims,
     ) -> Result<Option<Self>, LoginError> {
         let prefix = record_keys::kind_prefix("binding-rule", Some(&method.namespace));
-        let rules = service.typed_store.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
         let namespace = Self::evaluate_namespace(service, method, claim_names, claims).await?;
         let mut grant = Self { namespace, links: Links::default(), roles: Vec::new() };
         let mut bound_any = false;
-        // By id: rules of a deleted method may remain for a while, and a new method may have its name.
-        for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {
-            if !selects(&rule.selector, &rule.id, claim_names, claims) {
-                continue;
+        let mut after = None;
+        loop {
+            let page =
+                service.typed_store.page::<BindingRuleRecord>(&prefix, after.take(), Freshness::Linearizable).await?;
+            // By id: rules of a deleted method may remain for a while, and a new method may have its name.
+            let rules = page.entries.iter().map(|(_, rule)| &rule.value).filter(|rule| rule.method_id == method.id);
+            for rule in rules {
+                if !selects(&rule.selector, &rule.id, claim_names, claims) {
+                    continue;
+                }
+                let bound = rule.bind.bind(claims).map_err(|reason| LoginError::Bind { rule: rule.id, reason })?;
+                bound_any |= grant.add(service, bound).await?;
             }
-            let bound = rule.bind.bind(claims).map_err(|reason| LoginError::Bind { rule: rule.id, reason })?;
-            bound_any |= grant.add(service, bound).await?;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
         if !bound_any {
             return Ok(None);
