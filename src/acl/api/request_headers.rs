@@ -62,7 +62,8 @@ pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, 
 /// error, and so is one that is not visible ASCII.
 pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
     let mut first: Option<&str> = None;
-    for value in names.iter().flat_map(|name| headers.get_all(name)) {
+    // One pass: looking each name up costs its hash.
+    for (_, value) in headers.iter().filter(|(name, _)| names.contains(name)) {
         let value = header_text(value)?;
         // A proxy may check one of two values, and this server use the other.
         if !value.is_empty() && first.replace(value).is_some_and(|other| other != value) {
