@@ -185,8 +185,14 @@ fn build(
     let health = register("listener/gateway", "not serving yet");
     let addresses = bound_endpoints(options, &sockets);
     health.set_target(addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-    let drain = context.config.agent.stop_grace;
-    let serve = |socket| serve(&gateway, socket, drain, claim.stop.clone(), handle.close_idle.clone(), shared);
+    let limits = ListenerLimits {
+        idle_timeout: IDLE_TIMEOUT,
+        drain: context.config.agent.stop_grace,
+        replaced_until: Some(handle.close_idle.clone()),
+        threads: options.threads,
+        ..ListenerLimits::default()
+    };
+    let serve = |socket| serve(&gateway, socket, limits.clone(), claim.stop.clone(), shared);
     let serving: Vec<Work> = sockets.into_iter().map(serve).collect();
     let stop = claim.stop.clone();
     beside.push(Box::pin(async move { gateway.probe_platform(stop).await }));
@@ -201,24 +207,20 @@ fn build(
     Ok((handle, Box::pin(work)))
 }
 
-/// Serves a socket until `stop`, then drains for at most `drain`. A replaced gateway keeps idle connections for one more
-/// request, until then or until `close_idle`.
+/// Serves a socket until `stop`, then drains. A replaced gateway keeps idle connections for one more request, until the end of that
+/// or of `limits.replaced_until`.
 fn serve(
     gateway: &Gateway,
     socket: Listener,
-    drain: Duration,
+    limits: ListenerLimits,
     stop: CancellationToken,
-    close_idle: CancellationToken,
     shared: &Shared,
 ) -> Work {
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: NAME.to_owned() };
     let limits = ListenerLimits {
-        idle_timeout: IDLE_TIMEOUT,
-        drain,
-        replaced_until: Some(close_idle),
         listener_metrics: Some(listener_metrics.clone()),
         refused_heads: Some(audit::refused_heads(shared, NAME, NAME)),
-        ..ListenerLimits::default()
+        ..limits
     };
     let service = gateway.service(socket.tcp_address(), listener_metrics);
     Box::pin(socket.serve(audit::gateway(shared, NAME).wrap(service), limits, stop))

@@ -211,7 +211,7 @@ fn serve(
             handle.cache = proxy.cache();
             let guard = options.guard.clone();
             let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
-            let limits = ListenerLimits { idle_timeout: IDLE_TIMEOUT, tls, ..limits };
+            let limits = ListenerLimits { idle_timeout: IDLE_TIMEOUT, tls, threads: options.threads, ..limits };
             let (replaced, saved) = (handle.replaced.clone(), claim.released.clone());
             Box::pin(async move {
                 proxy.restore_cache().await;

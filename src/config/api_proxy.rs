@@ -20,7 +20,7 @@ const DEFAULT_CONNECTIONS: usize = 256;
 const TOKEN_MODES: [(&str, TokenMode); 2] = [("always", TokenMode::Always), ("when_missing", TokenMode::WhenMissing)];
 
 /// The keys that only such a listener has.
-pub(super) const KEYS: [&str; 10] = [
+pub(super) const KEYS: [&str; 11] = [
     "allow",
     "connections",
     "deny",
@@ -30,6 +30,7 @@ pub(super) const KEYS: [&str; 10] = [
     "require_request_header",
     "response_timeout",
     "session",
+    "threads",
     "token",
 ];
 

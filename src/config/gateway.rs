@@ -20,7 +20,7 @@ use keyward_telemetry::error_code::ErrorCode;
 use url::Url;
 
 use super::NeedKind;
-use super::listener::{endpoint, host, socket_owner};
+use super::listener::{THREADS, endpoint, host, socket_owner};
 use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
 use super::references::Text;
@@ -52,6 +52,8 @@ pub struct Gateway {
     pub process_files: Option<UserConfigFiles>,
     /// Exceptions from a proxy that the child process has.
     pub process_proxy_exceptions: ProxyExceptions,
+    /// Threads that serve each of its addresses.
+    pub threads: usize,
     /// True if readiness depends on the gateway.
     pub required: bool,
 }
@@ -93,6 +95,7 @@ pub(super) fn read(
         Some(rate) => RateLimit::PerSecond(u32::try_from(rate).unwrap_or(u32::MAX)),
     };
     let connections = reader.number("connections", 1..=10_000).unwrap_or(DEFAULT_CONNECTIONS);
+    let threads = reader.number("threads", THREADS).unwrap_or(1);
     let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
     let response_timeout = reader.duration("response_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
     let token_wait = reader.duration("token_wait", DEFAULT_TOKEN_WAIT, Duration::ZERO..=Duration::from_mins(10));
@@ -140,6 +143,7 @@ pub(super) fn read(
         process_token,
         process_files,
         process_proxy_exceptions: process_proxy_exceptions.unwrap_or_default(),
+        threads,
         required,
     };
     (!gateway.endpoints.is_empty()).then_some(gateway)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use keyward_http::guard::{AccessMode, GuardOptions as Guard};
 use keyward_http::server::{Endpoint, UnixSocket};
@@ -21,6 +22,9 @@ use super::{Listener, NeedKind, Serves};
 
 /// Default mode of a socket: its owner and its group may connect.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;
+
+/// Threads that serve a listener which forwards requests.
+pub(super) const THREADS: RangeInclusive<usize> = 1..=64;
 
 /// Minimum length of a key that callers send, in bytes.
 const MIN_KEY_BYTES: usize = 16;
@@ -112,6 +116,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
     };
+    let threads = if kind == Kind::ApiProxy { reader.number("threads", THREADS) } else { None };
     if kind != Kind::ApiProxy {
         const ONLY_API_PROXY: &str = "only allowed on a listener of kind = \"api_proxy\"";
         reject_keys(&mut reader, &api_proxy::KEYS, ONLY_API_PROXY);
@@ -135,6 +140,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         guard,
         sessions,
         derived_token,
+        threads: threads.unwrap_or(1),
         callers: None,
         required,
     })
@@ -194,6 +200,7 @@ fn read_systemd_listener(
         guard,
         sessions,
         derived_token,
+        threads: 1,
         callers: None,
         required,
     })

@@ -101,6 +101,8 @@ pub struct Listener {
     pub sessions: Vec<String>,
     /// Derived token that is served instead of each session's token; `None` serves the session's token.
     pub derived_token: Option<DerivedTokenOptions>,
+    /// Threads that serve it; more than one only for an API proxy.
+    pub threads: usize,
     /// Callers and their rights, on listeners that serve tokens; `None` without any.
     pub callers: Option<CallerPolicy>,
     /// True if readiness depends on the listener.

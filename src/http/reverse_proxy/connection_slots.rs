@@ -75,6 +75,11 @@ impl ConnectionSlots {
         })
     }
 
+    /// Returns the number of slots in use.
+    pub(super) fn in_use(&self) -> usize {
+        self.state.lock().in_use
+    }
+
     fn admits(&self, state: &State, caller: CallerGroup) -> bool {
         // No caller can exceed its share or reach the reserve yet.
         if state.in_use < self.share {

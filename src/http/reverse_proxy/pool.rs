@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{self, Handle};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::either::Either;
@@ -23,12 +24,45 @@ pub(super) struct Pool {
     pub(super) options: ForwarderOptions,
     /// One slot for each connection that serves a request.
     slots: Arc<ConnectionSlots>,
-    idle: Arc<IdlePool>,
+    idle: IdlePools,
     /// Task that closes old connections; aborted with the pool.
     closing: Mutex<JoinSet<()>>,
 }
 
-/// Idle connections, the last used one at the end.
+/// Idle connections by the runtime that they are registered with: one for each thread of a listener with several.
+#[derive(Debug, Default)]
+struct IdlePools(Mutex<Vec<(runtime::Id, Arc<IdlePool>)>>);
+
+impl IdlePools {
+    /// Returns the connections of the calling thread.
+    fn current(&self) -> Arc<IdlePool> {
+        let id = Handle::current().id();
+        let mut pools = self.0.lock();
+        if let Some((_, pool)) = pools.iter().find(|(other, _)| *other == id) {
+            return Arc::clone(pool);
+        }
+        let pool = Arc::<IdlePool>::default();
+        pools.push((id, Arc::clone(&pool)));
+        pool
+    }
+
+    /// Closes the connections that have been idle for longest, so that at most `max` remain.
+    fn retain(&self, max: usize) {
+        let pools = self.0.lock();
+        let mut open: Vec<_> = pools.iter().map(|(_, pool)| pool.0.lock()).collect();
+        let mut excess = open.iter().map(|idle| idle.connections.len()).sum::<usize>().saturating_sub(max);
+        while excess > 0 {
+            let oldest = open.iter_mut().filter(|idle| !idle.connections.is_empty());
+            let Some(oldest) = oldest.min_by_key(|idle| idle.connections.first().map(|(_, since)| *since)) else {
+                return;
+            };
+            oldest.connections.remove(0);
+            excess -= 1;
+        }
+    }
+}
+
+/// Idle connections of one runtime, the last used one at the end.
 #[derive(Debug, Default)]
 struct IdlePool(Mutex<IdleConnections>);
 
@@ -86,7 +120,7 @@ impl PooledConnection {
 impl Pool {
     pub(super) fn new(options: ForwarderOptions) -> Self {
         let slots = Arc::new(ConnectionSlots::new(options.connections, options.recorder.clone()));
-        Self { options, slots, idle: Arc::default(), closing: Mutex::default() }
+        Self { options, slots, idle: IdlePools::default(), closing: Mutex::default() }
     }
 
     /// Checks out an idle connection, or opens a new one.
@@ -109,7 +143,8 @@ impl Pool {
 
     /// Takes the last used connection; if it is too old, all are.
     fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
-        let mut idle = self.idle.0.lock();
+        let idle = self.idle.current();
+        let mut idle = idle.0.lock();
         // The last used one first: the others get old, and a burst's connections are closed soon after it.
         let (wire, since) = idle.connections.pop()?;
         if since.elapsed() < self.options.idle {
@@ -120,6 +155,8 @@ impl Pool {
     }
 
     async fn connect(self: &Arc<Self>, slot: ConnectionSlot) -> Result<PooledConnection, ForwardError> {
+        // A thread cannot use the idle connections of another one.
+        self.idle.retain(self.options.connections.saturating_sub(self.slots.in_use()));
         let limit = self.options.connect_timeout;
         let wire = tokio::time::timeout(limit, self.dial())
             .await
@@ -131,13 +168,13 @@ impl Pool {
     /// Keeps a connection for the next request. One that the upstream closes is detected at the next checkout, or
     /// dropped when it gets old.
     fn keep(&self, wire: Box<UpstreamConnection>) {
+        let idle = self.idle.current();
         let watched = {
-            let mut idle = self.idle.0.lock();
+            let mut idle = idle.0.lock();
             idle.connections.push((wire, Instant::now()));
             std::mem::replace(&mut idle.watched, true)
         };
         if !watched {
-            let idle = Arc::clone(&self.idle);
             let most = self.options.idle;
             let mut closing = self.closing.lock();
             while closing.try_join_next().is_some() {}

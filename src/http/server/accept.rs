@@ -20,6 +20,7 @@ use super::listener::Stream;
 use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::request_head::HeadError;
 use super::socket_file::BACKLOG;
+use super::worker_threads::WorkerThreads;
 use super::{Listener, ListenerLimits, Peer, RefusedHeads};
 use crate::peer::PeerIdentity;
 use crate::tls::ServerTls;
@@ -102,6 +103,7 @@ struct ConnectionSet<S> {
     counters: ConnectionMetrics,
     table: Arc<ConnectionTable>,
     tasks: JoinSet<()>,
+    threads: WorkerThreads,
     /// The listener is bound to loopback, so peers from elsewhere are refused.
     loopback: bool,
     next_id: u64,
@@ -114,6 +116,7 @@ struct ConnectionSet<S> {
 impl<S> ConnectionSet<S> {
     fn new(listener: &Listener, service: S, limits: ListenerLimits) -> Self {
         let counters = ConnectionMetrics::new(&limits);
+        let threads = WorkerThreads::start(limits.threads, &counters.listener());
         Self {
             service,
             tls: limits.tls.clone(),
@@ -121,6 +124,7 @@ impl<S> ConnectionSet<S> {
             limits,
             counters,
             tasks: JoinSet::new(),
+            threads,
             loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
             next_id: 0,
             sweep: None,
@@ -169,6 +173,7 @@ impl<S> ConnectionSet<S> {
             identity => (identity.map(Arc::new), None),
         };
         let connected = ConnectedPeer { peer, identity };
+        let Ok((stream, thread)) = self.threads.assign(stream) else { return };
         let table = &self.table;
         let tasks = &mut self.tasks;
         let head_limit = self.limits.head_bytes;
@@ -180,36 +185,45 @@ impl<S> ConnectionSet<S> {
             // The search may take seconds. Others are served meanwhile.
             (tls, Some(incomplete)) => {
                 let acceptor = tls.as_ref().map(|tls| tokio_rustls::TlsAcceptor::from(tls.current()));
-                tasks.spawn(async move {
-                    let connected = ConnectedPeer { peer, identity: Some(Arc::new(incomplete.with_cgroup().await)) };
-                    let Some(acceptor) = acceptor else {
-                        let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                        return counters.end(serving.await, &peer);
-                    };
-                    match acceptor.accept(stream).await {
-                        Ok(stream) => {
+                tasks.spawn_on(
+                    async move {
+                        let connected =
+                            ConnectedPeer { peer, identity: Some(Arc::new(incomplete.with_cgroup().await)) };
+                        let Some(acceptor) = acceptor else {
                             let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                            counters.end(serving.await, &peer);
+                            return counters.end(serving.await, &peer);
+                        };
+                        match acceptor.accept(stream).await {
+                            Ok(stream) => {
+                                let serving =
+                                    Connection::new(stream, connected, service, head_limit, state, Some(entered));
+                                counters.end(serving.await, &peer);
+                            }
+                            Err(_) => counters.refuse("tls", &peer),
                         }
-                        Err(_) => counters.refuse("tls", &peer),
-                    }
-                })
+                    },
+                    &thread,
+                )
             }
             (None, None) => {
                 let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                tasks.spawn(async move { counters.end(serving.await, &peer) })
+                tasks.spawn_on(async move { counters.end(serving.await, &peer) }, &thread)
             }
             (Some(tls), None) => {
                 let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
-                tasks.spawn(async move {
-                    match acceptor.accept(stream).await {
-                        Ok(stream) => {
-                            let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                            counters.end(serving.await, &peer);
+                tasks.spawn_on(
+                    async move {
+                        match acceptor.accept(stream).await {
+                            Ok(stream) => {
+                                let serving =
+                                    Connection::new(stream, connected, service, head_limit, state, Some(entered));
+                                counters.end(serving.await, &peer);
+                            }
+                            Err(_) => counters.refuse("tls", &peer),
                         }
-                        Err(_) => counters.refuse("tls", &peer),
-                    }
-                })
+                    },
+                    &thread,
+                )
             }
         });
     }
@@ -229,7 +243,8 @@ impl<S> ConnectionSet<S> {
     /// Waits for requests in flight, at most for the drain time. If another listener replaces this one, idle clients
     /// have that time to learn of it from a response.
     async fn end(self) {
-        let Self { table, mut tasks, limits, .. } = self;
+        // The threads run until the last connection has ended.
+        let Self { table, mut tasks, limits, threads: _threads, .. } = self;
         if let Some(until) = &limits.replaced_until {
             table.linger();
             let ended = async { while tasks.join_next().await.is_some() {} };

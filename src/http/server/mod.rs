@@ -14,6 +14,7 @@ mod peer_group;
 mod socket_activation;
 mod lingering;
 mod eviction;
+mod worker_threads;
 mod stale_socket;
 mod socket_file;
 mod connection_state;
@@ -104,6 +105,8 @@ pub struct ListenerLimits {
     pub replaced_until: Option<CancellationToken>,
     /// TLS configuration; `None` for plain HTTP.
     pub tls: Option<ServerTls>,
+    /// Threads that serve the connections: the one that runs the listener, and others of its own.
+    pub threads: usize,
     /// Metrics of the listener.
     pub listener_metrics: Option<ListenerMetrics>,
     /// Reads the identity of each peer, which its requests then carry as an extension ([`PeerIdentity`] in an `Arc`). `None`
@@ -145,6 +148,7 @@ impl Default for ListenerLimits {
             drain: Duration::from_secs(10),
             replaced_until: None,
             tls: None,
+            threads: 1,
             listener_metrics: None,
             peer_reader: None,
             refused_heads: None,

@@ -2,6 +2,7 @@
 
 #[cfg(all(feature = "acl", feature = "gateway"))]
 mod servers;
+mod threads;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};

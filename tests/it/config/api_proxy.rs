@@ -48,6 +48,14 @@ fn errors_come_with_advice() {
         &["a.toml:3:1: listener.a.token: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
     );
     check(
+        "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\nthreads = 0\n\
+         [listener.b]\naddress = \"unix:///tmp/b\"\nthreads = 2\n",
+        &[
+            "a.toml:4:11: listener.a.threads: 0 is out of range; write 1 to 64, without quotes",
+            "a.toml:7:1: listener.b.threads: only allowed on a listener of kind = \"api_proxy\"; leave it out",
+        ],
+    );
+    check(
         "[listener.a]\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\nmax_age = \"1m\"\n",
         &["a.toml:3:13: listener.a.cache: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
     );

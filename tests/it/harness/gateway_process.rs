@@ -27,7 +27,7 @@ impl GatewayProcess {
         let folder = tempfile::tempdir().unwrap();
         let here = folder.path().display();
         let text = format!(
-            "[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{address}\"\ntoken_file = \"{here}/platform.token\"\n\
+            "[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{address}\"\nthreads = 2\ntoken_file = \"{here}/platform.token\"\n\
              local_token_file = \"{here}/local.token\"\ndeprecated = \"{deprecated}\"\nexempt = [{EXEMPT}]\n",
             it.platform.url()
         );

@@ -10,6 +10,7 @@ mod request_framing;
 #[cfg(feature = "dev")]
 mod body_memory;
 mod server;
+mod threads;
 #[cfg(feature = "dev")]
 mod server_process;
 #[cfg(feature = "dev")]
