@@ -2,11 +2,12 @@
 //! the process's own user.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{ForwardError, UpstreamRecorder};
@@ -21,9 +22,13 @@ pub(super) struct ConnectionSlots {
     share: usize,
     /// Slots reserved for root and the process's own user: a sixteenth, at most 16.
     reserve: usize,
+    /// Longest wait for a slot.
+    wait: Duration,
     /// Records the waits for a slot.
     recorder: Option<UpstreamRecorder>,
     state: Mutex<State>,
+    /// Task that ends waits; aborted with the slots.
+    expiry: Mutex<JoinSet<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +37,16 @@ struct State {
     /// Slots that each group holds. A list: few groups hold one at a time.
     by_group: Vec<(CallerGroup, usize)>,
     /// Waiting callers, the longest first.
-    waiting: VecDeque<(CallerGroup, oneshot::Sender<ConnectionSlot>)>,
+    waiting: VecDeque<Waiter>,
+    /// A task ends their waits in time.
+    is_watched: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    caller: CallerGroup,
+    until: Instant,
+    give: oneshot::Sender<ConnectionSlot>,
 }
 
 /// A slot, released when dropped.
@@ -44,32 +58,33 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(max: usize, recorder: Option<UpstreamRecorder>) -> Self {
-        Self { max, share: (max / 2).max(1), reserve: (max / 16).min(16), recorder, state: Mutex::default() }
+    pub(super) fn new(max: usize, wait: Duration, recorder: Option<UpstreamRecorder>) -> Self {
+        let (share, reserve) = ((max / 2).max(1), (max / 16).min(16));
+        Self { max, share, reserve, wait, recorder, state: Mutex::default(), expiry: Mutex::default() }
     }
 
-    /// Takes a slot for this caller, waiting for at most `within`.
-    pub(super) async fn take(
-        self: &Arc<Self>,
-        caller: CallerGroup,
-        within: Duration,
-    ) -> Result<ConnectionSlot, ForwardError> {
-        let slot = {
+    /// Takes a slot for this caller, waiting if there is none.
+    pub(super) async fn take(self: &Arc<Self>, caller: CallerGroup) -> Result<ConnectionSlot, ForwardError> {
+        let (slot, until) = {
             let mut state = self.state.lock();
             if self.admits(&state, caller) {
                 return Ok(state.enter(self, caller));
             }
             let (give, slot) = oneshot::channel();
-            state.waiting.push_back((caller, give));
-            slot
+            let until = Instant::now() + self.wait;
+            state.waiting.push_back(Waiter { caller, until, give });
+            if !std::mem::replace(&mut state.is_watched, true) {
+                self.spawn_expiry();
+            }
+            (slot, until)
         };
-        // Boxed, since few requests wait.
-        let started = Instant::now();
-        let slot = Box::pin(tokio::time::timeout(within, slot)).await;
-        self.recorder.iter().for_each(|recorder| recorder.record_wait(started.elapsed()));
-        slot.ok().and_then(Result::ok).ok_or_else(|| {
-            let mut state = self.state.lock();
-            state.waiting.retain(|(_, give)| !give.is_closed());
+        let slot = slot.await;
+        self.recorder.iter().for_each(|recorder| {
+            let remaining = until.saturating_duration_since(Instant::now());
+            recorder.record_wait(self.wait.saturating_sub(remaining));
+        });
+        slot.map_err(|_| {
+            let state = self.state.lock();
             let all = state.in_use >= self.max || state.held_by(caller) < self.share;
             if all { ForwardError::Busy(self.max) } else { ForwardError::ShareBusy(self.share) }
         })
@@ -78,6 +93,30 @@ impl ConnectionSlots {
     /// Returns the number of slots in use.
     pub(super) fn in_use(&self) -> usize {
         self.state.lock().in_use
+    }
+
+    /// Starts the task that ends waits: one timer for all, as with many callers most requests wait for a moment.
+    fn spawn_expiry(self: &Arc<Self>) {
+        let slots = Arc::downgrade(self);
+        let mut expiry = self.expiry.lock();
+        while expiry.try_join_next().is_some() {}
+        expiry.spawn(async move {
+            // The runtime of a listener's thread may end before the slots do.
+            let ended = |slots: Weak<Self>| slots.upgrade().map(|slots| slots.state.lock().is_watched = false);
+            let slots = scopeguard::guard(slots, |slots| drop(ended(slots)));
+            while let Some(next) = slots.upgrade().and_then(|slots| slots.expire()) {
+                tokio::time::sleep_until(next).await;
+            }
+        });
+    }
+
+    /// Ends the waits whose time is over, by dropping their senders. Returns the end of the next one.
+    fn expire(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        state.waiting.retain(|waiter| waiter.until > now && !waiter.give.is_closed());
+        state.is_watched = !state.waiting.is_empty();
+        state.waiting.front().map(|waiter| waiter.until)
     }
 
     fn admits(&self, state: &State, caller: CallerGroup) -> bool {
@@ -94,9 +133,9 @@ impl ConnectionSlots {
         let mut state = self.state.lock();
         state.leave(holder);
         while let Some(next) =
-            state.waiting.iter().position(|(caller, give)| give.is_closed() || self.admits(&state, *caller))
+            state.waiting.iter().position(|next| next.give.is_closed() || self.admits(&state, next.caller))
         {
-            let Some((caller, give)) = state.waiting.remove(next) else { return };
+            let Some(Waiter { caller, give, .. }) = state.waiting.remove(next) else { return };
             if give.is_closed() {
                 continue;
             }

@@ -119,13 +119,14 @@ impl PooledConnection {
 
 impl Pool {
     pub(super) fn new(options: ForwarderOptions) -> Self {
-        let slots = Arc::new(ConnectionSlots::new(options.connections, options.recorder.clone()));
+        let slots =
+            Arc::new(ConnectionSlots::new(options.connections, options.connect_timeout, options.recorder.clone()));
         Self { options, slots, idle: IdlePools::default(), closing: Mutex::default() }
     }
 
     /// Checks out an idle connection, or opens a new one.
     pub(super) async fn check_out(self: &Arc<Self>, caller: CallerGroup) -> Result<PooledConnection, ForwardError> {
-        let slot = self.slots.take(caller, self.options.connect_timeout).await?;
+        let slot = self.slots.take(caller).await?;
         while let Some(mut wire) = self.pop_idle() {
             if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
                 return Ok(PooledConnection { wire, pool: Arc::clone(self), _place: slot, reused: true });
@@ -137,7 +138,7 @@ impl Pool {
 
     /// Opens a new connection.
     pub(super) async fn open_new(self: &Arc<Self>, caller: CallerGroup) -> Result<PooledConnection, ForwardError> {
-        let slot = self.slots.take(caller, self.options.connect_timeout).await?;
+        let slot = self.slots.take(caller).await?;
         self.connect(slot).await
     }
 

@@ -4,14 +4,14 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 #[tokio::test(start_paused = true)]
 async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
-    let slots = Arc::new(ConnectionSlots::new(32, None));
+    let slots = Arc::new(ConnectionSlots::new(32, WITHIN, None));
     let mut slot_owners = Vec::new();
     let mut fill = async |uid, count, expected: Option<&str>| {
         for _ in 0..count {
-            slot_owners.push(slots.take(CallerGroup::User(uid), WITHIN).await.unwrap());
+            slot_owners.push(slots.take(CallerGroup::User(uid)).await.unwrap());
         }
         if let Some(expected) = expected {
-            assert_eq!(slots.take(CallerGroup::User(uid), WITHIN).await.unwrap_err().to_string(), expected);
+            assert_eq!(slots.take(CallerGroup::User(uid)).await.unwrap_err().to_string(), expected);
         }
     };
     let base_uid = rustix::process::geteuid().as_raw() + 1000;
@@ -29,15 +29,15 @@ async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
 #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
 #[tokio::test(start_paused = true)]
 async fn a_free_slot_goes_to_the_longest_waiting_caller_that_may_have_it() {
-    let slots = Arc::new(ConnectionSlots::new(4, None));
+    let slots = Arc::new(ConnectionSlots::new(4, Duration::from_mins(1), None));
     let mut slot_owners = Vec::new();
     for uid in [7, 7, 8, 8] {
-        slot_owners.push(slots.take(CallerGroup::User(uid), WITHIN).await.unwrap());
+        slot_owners.push(slots.take(CallerGroup::User(uid)).await.unwrap());
     }
     let wait = |uid| {
         tokio::spawn({
             let slots = Arc::clone(&slots);
-            async move { slots.take(CallerGroup::User(uid), Duration::from_mins(1)).await.map(|slot| (uid, slot)) }
+            async move { slots.take(CallerGroup::User(uid)).await.map(|slot| (uid, slot)) }
         })
     };
     let greedy = wait(7);
