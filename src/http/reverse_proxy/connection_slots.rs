@@ -102,8 +102,11 @@ impl ConnectionSlots {
         while expiry.try_join_next().is_some() {}
         expiry.spawn(async move {
             // The runtime of a listener's thread may end before the slots do.
-            let ended = |slots: Weak<Self>| slots.upgrade().map(|slots| slots.state.lock().is_watched = false);
-            let slots = scopeguard::guard(slots, |slots| drop(ended(slots)));
+            let slots = scopeguard::guard(slots, |slots: Weak<Self>| {
+                if let Some(slots) = slots.upgrade() {
+                    slots.state.lock().is_watched = false;
+                }
+            });
             while let Some(next) = slots.upgrade().and_then(|slots| slots.expire()) {
                 tokio::time::sleep_until(next).await;
             }

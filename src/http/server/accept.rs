@@ -11,17 +11,17 @@ use keyward_credentials::backoff::Backoff;
 use keyward_telemetry::time_format::seconds;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::{ConnectedPeer, Connection};
-use super::connection_table::ConnectionTable;
+use super::connection_metrics::ConnectionMetrics;
+use super::connection_table::{ConnectionTable, Registration};
 use super::incoming_body::IncomingBody;
 use super::listener::Stream;
-use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
-use super::request_head::HeadError;
 use super::socket_file::BACKLOG;
 use super::worker_threads::WorkerThreads;
-use super::{Listener, ListenerLimits, Peer, RefusedHeads};
+use super::{Listener, ListenerLimits, Peer};
 use crate::peer::PeerIdentity;
 use crate::tls::ServerTls;
 
@@ -100,7 +100,7 @@ struct ConnectionSet<S> {
     service: S,
     tls: Option<ServerTls>,
     limits: ListenerLimits,
-    counters: ConnectionMetrics,
+    counters: Arc<ConnectionMetrics>,
     table: Arc<ConnectionTable>,
     tasks: JoinSet<()>,
     threads: WorkerThreads,
@@ -115,7 +115,7 @@ struct ConnectionSet<S> {
 
 impl<S> ConnectionSet<S> {
     fn new(listener: &Listener, service: S, limits: ListenerLimits) -> Self {
-        let counters = ConnectionMetrics::new(&limits);
+        let counters = Arc::new(ConnectionMetrics::new(&limits));
         let threads = WorkerThreads::start(limits.threads, &counters.listener());
         Self {
             service,
@@ -173,57 +173,57 @@ impl<S> ConnectionSet<S> {
             identity => (identity.map(Arc::new), None),
         };
         let connected = ConnectedPeer { peer, identity };
-        let Ok((stream, thread)) = self.threads.assign(stream) else { return };
+        let Ok((stream, thread)) = self.threads.assign(stream) else {
+            return self.counters.refuse("connections", &peer);
+        };
         let table = &self.table;
         let tasks = &mut self.tasks;
         let head_limit = self.limits.head_bytes;
         let service = self.service.clone();
-        let counters = self.counters.clone();
+        let counters = Arc::clone(&self.counters);
         // One task type each for plain and TLS connections: a common one would take TLS's memory for every plain
         // connection.
-        table.enter(id, &peer, |state, entered| match (&self.tls, incomplete) {
-            // The search may take seconds. Others are served meanwhile.
-            (tls, Some(incomplete)) => {
-                let acceptor = tls.as_ref().map(|tls| tokio_rustls::TlsAcceptor::from(tls.current()));
-                tasks.spawn_on(
-                    async move {
-                        let connected =
-                            ConnectedPeer { peer, identity: Some(Arc::new(incomplete.with_cgroup().await)) };
-                        let Some(acceptor) = acceptor else {
-                            let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                            return counters.end(serving.await, &peer);
-                        };
-                        match acceptor.accept(stream).await {
-                            Ok(stream) => {
-                                let serving =
-                                    Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                                counters.end(serving.await, &peer);
+        table.enter(id, &peer, |state, entered| {
+            let registration = Some(Registration { entered, counters: Arc::clone(&counters) });
+            match (&self.tls, incomplete) {
+                // The search may take seconds. Others are served meanwhile.
+                (tls, Some(incomplete)) => {
+                    let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.current()));
+                    tasks.spawn_on(
+                        async move {
+                            let connected =
+                                ConnectedPeer { peer, identity: Some(Arc::new(incomplete.with_cgroup().await)) };
+                            let Some(acceptor) = acceptor else {
+                                return Connection::new(stream, connected, service, head_limit, state, registration)
+                                    .await;
+                            };
+                            match acceptor.accept(stream).await {
+                                Ok(stream) => {
+                                    Connection::new(stream, connected, service, head_limit, state, registration).await;
+                                }
+                                Err(_) => counters.refuse("tls", &peer),
                             }
-                            Err(_) => counters.refuse("tls", &peer),
-                        }
-                    },
-                    &thread,
-                )
-            }
-            (None, None) => {
-                let serving = Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                tasks.spawn_on(async move { counters.end(serving.await, &peer) }, &thread)
-            }
-            (Some(tls), None) => {
-                let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
-                tasks.spawn_on(
-                    async move {
-                        match acceptor.accept(stream).await {
-                            Ok(stream) => {
-                                let serving =
-                                    Connection::new(stream, connected, service, head_limit, state, Some(entered));
-                                counters.end(serving.await, &peer);
+                        },
+                        &thread,
+                    )
+                }
+                // The connection alone: a block around it would have room for a second one.
+                (None, None) => tasks
+                    .spawn_on(Connection::new(stream, connected, service, head_limit, state, registration), &thread),
+                (Some(tls), None) => {
+                    let acceptor = TlsAcceptor::from(tls.current());
+                    tasks.spawn_on(
+                        async move {
+                            match acceptor.accept(stream).await {
+                                Ok(stream) => {
+                                    Connection::new(stream, connected, service, head_limit, state, registration).await;
+                                }
+                                Err(_) => counters.refuse("tls", &peer),
                             }
-                            Err(_) => counters.refuse("tls", &peer),
-                        }
-                    },
-                    &thread,
-                )
+                        },
+                        &thread,
+                    )
+                }
             }
         });
     }
@@ -277,55 +277,6 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Counts and logs refused connections of a listener.
-#[derive(Debug, Clone)]
-struct ConnectionMetrics {
-    /// Metrics, and the listener's name.
-    metrics: Option<(HttpMetrics, Arc<str>)>,
-    refused_heads: Option<RefusedHeads>,
-}
-
-impl ConnectionMetrics {
-    fn new(limits: &ListenerLimits) -> Self {
-        let metrics = limits.listener_metrics.as_ref();
-        let metrics = metrics.map(|metrics| (metrics.metrics.get(), metrics.listener.as_str().into()));
-        Self { metrics, refused_heads: limits.refused_heads.clone() }
-    }
-
-    /// Returns the listener's name; empty without metrics.
-    fn listener(&self) -> Arc<str> {
-        self.metrics.as_ref().map_or_else(|| "".into(), |(_, listener)| Arc::clone(listener))
-    }
-
-    fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
-        let (metrics, listener) = self.metrics.as_ref()?;
-        let label = ListenerLabel { listener: listener.to_string() };
-        Some(metrics.connections.get_or_create(&label).clone())
-    }
-
-    /// Records the end of a connection.
-    fn end(&self, outcome: Result<(), HeadError>, peer: &Peer) {
-        // The responses to such heads.
-        let (status, reason) = match outcome {
-            Err(HeadError::TooLarge) => (431, "head_size"),
-            Err(HeadError::Malformed) => (400, "malformed"),
-            Ok(()) => return,
-        };
-        if let Some(RefusedHeads(record)) = &self.refused_heads {
-            record(peer, status, reason);
-        }
-        self.refuse(reason, peer);
-    }
-
-    fn refuse(&self, reason: &'static str, peer: &Peer) {
-        let listener = self.metrics.as_ref().map_or("", |(_, listener)| listener);
-        tracing::debug!(event = "local.connection.refused", listener, reason, uid = peer.uid(), pid = peer.pid());
-        if let Some((metrics, listener)) = &self.metrics {
-            metrics.refused.get_or_create(&RefusalLabels { listener: listener.to_string(), reason }).inc();
-        }
     }
 }
 

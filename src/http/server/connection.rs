@@ -4,16 +4,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::response::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
+use tokio::task::coop;
 
 use super::Peer;
 use super::connection_state::ConnectionState;
-use super::connection_table::ConnectionGuard;
+use super::connection_table::Registration;
 use super::incoming_body::{BodyFeed, IncomingBody, IncomingBodyError};
 use super::lingering::Lingering;
 use super::request_head::{self, HeadError, RequestHead, RequestTraits};
@@ -31,7 +31,7 @@ pub(super) struct ConnectedPeer {
     pub(super) identity: Option<Arc<PeerIdentity>>,
 }
 
-/// A connection; a future of its end. An error is the client's: a malformed or too large head.
+/// A connection; a future of its end.
 pub(super) struct Connection<I, S, F, B> {
     stream: TrackedStream<I>,
     input: ReceiveBuffer,
@@ -50,9 +50,10 @@ pub(super) struct Connection<I, S, F, B> {
     traits: RequestTraits,
     /// The connection is closed after the response.
     closes: bool,
-    refused: Option<HeadError>,
-    /// The connection's entry in the listener's table; `None` in a test and for a pipe.
-    entered: Option<ConnectionGuard>,
+    /// The head was refused.
+    is_refused: bool,
+    /// `None` without a listener.
+    registration: Option<Registration>,
     waker: Option<Waker>,
 }
 
@@ -93,7 +94,7 @@ where
         service: S,
         head_limit: usize,
         state: Arc<ConnectionState>,
-        entered: Option<ConnectionGuard>,
+        registration: Option<Registration>,
     ) -> Self {
         let traits = RequestTraits::default();
         Self {
@@ -109,8 +110,8 @@ where
             body: None,
             traits,
             closes: false,
-            refused: None,
-            entered,
+            is_refused: false,
+            registration,
             waker: None,
         }
     }
@@ -124,7 +125,7 @@ where
             match &mut self.step {
                 Step::Receive => match self.poll_head(cx) {
                     Poll::Ready(Ok(Some(head))) => self.begin_request(head),
-                    Poll::Ready(Ok(None)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(None)) => self.begin_close(false),
                     Poll::Ready(Err(error)) => self.refuse(error, cx),
                     // After reading, so that a request that has arrived is still served.
                     Poll::Pending if self.state().should_close_now() => self.begin_close(false),
@@ -182,6 +183,11 @@ where
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<RequestHead>, HeadError>> {
         loop {
             let received = &mut self.input.received;
+            if self.incomplete == 0 {
+                // Empty lines before a head are skipped (RFC 9112, 2.2): some clients send one behind a body.
+                let lines = received.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+                received.advance(lines);
+            }
             if !received.is_empty() {
                 self.stream.state.record_bytes();
                 let is_worth_parsing = self.incomplete == 0
@@ -221,7 +227,10 @@ where
             HeadError::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             HeadError::Malformed => StatusCode::BAD_REQUEST,
         };
-        (self.refused, self.closes) = (Some(error), true);
+        if let Some(registration) = &self.registration {
+            registration.counters.refuse_head(error, &self.connected.peer);
+        }
+        (self.is_refused, self.closes, self.traits) = (true, true, RequestTraits::default());
         self.step = Step::Send;
         let framing = ResponseFraming::Bodiless(Some(0));
         // A failed write fails again when the response is sent.
@@ -249,9 +258,14 @@ where
             && *remaining <= MAX_COPIED
             && let Poll::Ready(frame) = Pin::new(&mut body).poll_frame(cx)
         {
-            let Some(Ok(frame)) = frame else { return Err(Aborted) };
-            first = frame.into_data().map_err(|_| Aborted)?;
-            *remaining = remaining.checked_sub(first.len() as u64).ok_or(Aborted)?;
+            let bytes = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok());
+            let Some(bytes) = bytes.filter(|bytes| bytes.len() as u64 <= *remaining) else {
+                // The client sees by the end of the connection that the response is incomplete.
+                let _ = self.send_head(head, framing, None, cx);
+                return Err(Aborted);
+            };
+            first = bytes;
+            *remaining -= first.len() as u64;
             if *remaining == 0 {
                 return self.send_head(head, framing, Some(&first), cx);
             }
@@ -292,11 +306,15 @@ where
     fn finish_response(&mut self) {
         self.state().finish_response();
         if self.closes {
-            let lingers = self.refused.is_some() || !self.has_body() || !self.input.received.is_empty();
+            let lingers = self.is_refused || !self.has_body() || !self.input.received.is_empty();
             return self.begin_close(lingers);
         }
         if let Some(mut body) = self.body.take() {
             body.discard(&mut self.input.received);
+        }
+        if self.input.received.is_empty() {
+            // An idle connection holds no buffer, and nothing of the request.
+            self.input = ReceiveBuffer::default();
         }
         self.step = Step::Receive;
     }
@@ -324,7 +342,10 @@ where
             return Input::Nothing;
         }
         loop {
+            // A read may bring thousands of chunks: they count like reads, so that other connections get their turn.
+            let Poll::Ready(coop) = coop::poll_proceed(cx) else { return Input::Nothing };
             if body.push(&mut self.input.received, cx) {
+                coop.made_progress();
                 return Input::Progress;
             }
             if std::mem::take(&mut self.traits.expects_continue) && self.input.received.is_empty() {
@@ -355,45 +376,25 @@ where
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin,
 {
-    type Output = Result<(), HeadError>;
+    type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), HeadError>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if !this.waker.as_ref().is_some_and(|current| current.will_wake(cx.waker())) {
             this.state().set_waker(cx.waker());
             this.waker = Some(cx.waker().clone());
         }
         if this.poll_steps(cx).is_ready() {
-            return Poll::Ready(this.refused.map_or(Ok(()), Err));
+            return Poll::Ready(());
         }
         if this.state().begin_wait()
-            && let Some(entered) = &this.entered
+            && let Some(registration) = &this.registration
         {
-            entered.request_sweep();
+            registration.entered.request_sweep();
         }
         Poll::Pending
     }
 }
-
-/// Serves a stream to its end without a listener and its limits, for calls within this process.
-pub(crate) fn serve_stream<I, S, F, B>(stream: I, peer: Peer, service: S) -> impl Future<Output = ()>
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-    S: Fn(Peer, Request<IncomingBody>) -> F,
-    F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes> + Unpin,
-{
-    let state = Arc::new(ConnectionState::new(Instant::now(), Arc::default()));
-    let connected = ConnectedPeer { peer, identity: None };
-    let connection = Connection::new(stream, connected, service, STREAM_HEAD_LIMIT, state, None);
-    async move {
-        // A refused head has its response.
-        let _ = connection.await;
-    }
-}
-
-/// Largest head of a stream without a listener, in bytes.
-const STREAM_HEAD_LIMIT: usize = 16 * 1024;
 
 /// Largest body that is copied behind its head, in bytes.
 const MAX_COPIED: u64 = 8 * 1024;

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::connection_metrics::ConnectionMetrics;
 use super::connection_state::{ConnectionState, Phase, millis};
 use super::eviction::{Candidate, EvictionDecision, NewCaller, decide, pick_victim};
 use super::peer_group::CallerGroup;
@@ -153,6 +154,13 @@ fn candidates(open: &HashMap<u64, Entry>) -> Vec<Candidate> {
         last_use: entry.connection.last_use_order(),
     };
     open.iter().map(candidate).collect()
+}
+
+/// Entry of a connection in its listener's table, and the listener's counters.
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) entered: ConnectionGuard,
+    pub(super) counters: Arc<ConnectionMetrics>,
 }
 
 /// Guard of a connection's entry, held by its task; removes the entry when dropped.

@@ -1,5 +1,6 @@
 //! Bodies of requests, as their handlers read them: a body is received only as far as its reader asks for it.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,10 +13,15 @@ use parking_lot::Mutex;
 use crate::http1::body_decoder::{BodyDecoder, BodyFrame, ChunkError};
 
 /// Body of a request that a listener receives.
-#[derive(Debug)]
 pub struct IncomingBody(Source);
 
-#[derive(Debug)]
+impl fmt::Debug for IncomingBody {
+    /// Omits the bytes, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("IncomingBody").field(&self.size_hint()).finish()
+    }
+}
+
 enum Source {
     /// The rest of a body that came whole with its head.
     Whole(Bytes),
@@ -38,7 +44,6 @@ pub enum IncomingBodyError {
 }
 
 /// State that the connection and the reader of a body share.
-#[derive(Debug)]
 struct Exchange {
     /// Length of the part that the reader has not got; `None` if unknown.
     remaining: Option<u64>,
@@ -138,7 +143,6 @@ impl Body for IncomingBody {
 }
 
 /// The connection's end of a body that is still being received. Dropped before the body's end, it fails the reader.
-#[derive(Debug)]
 pub(super) struct BodyFeed {
     decoder: BodyDecoder,
     exchange: Arc<Mutex<Exchange>>,

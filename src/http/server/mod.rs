@@ -9,7 +9,9 @@ mod request_head;
 mod response_head;
 mod incoming_body;
 mod tracked_stream;
+mod connection_metrics;
 mod connection;
+mod pipe;
 mod peer_group;
 mod socket_activation;
 mod lingering;
@@ -27,12 +29,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use connection::serve_stream;
 pub use incoming_body::{IncomingBody, IncomingBodyError};
 pub use listener::Listener;
 pub use metrics::ResponseCounter;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
 pub use peer_group::CallerGroup;
+pub(crate) use pipe::serve_stream;
 pub use response_future::ResponseFuture;
 pub use socket_activation::ActivatedSockets;
 pub use socket_file::SocketOwnerError;

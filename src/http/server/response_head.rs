@@ -54,6 +54,8 @@ pub(super) fn with_encoded<R>(
     send: impl FnOnce(&mut Vec<u8>) -> R,
 ) -> R {
     ENCODED.with_borrow_mut(|encoded| {
+        // Empty unless a panic left something.
+        encoded.clear();
         encode(encoded, head, framing, traits, closes);
         let result = send(encoded);
         // The bytes may be secret, and the buffer stays.
