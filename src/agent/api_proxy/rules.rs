@@ -330,7 +330,8 @@ impl Rules {
             if !matches!(end.as_bytes().first(), Some(b'a' | b'A' | b's' | b'S')) {
                 continue;
             }
-            let first = end.split('/').next().unwrap_or_default();
+            let length = end.bytes().take_while(|byte| *byte != b'/').count();
+            let first = end.get(..length).unwrap_or_default();
             if !PROTECTED_SEGMENTS.iter().any(|segment| is_like(first, segment)) {
                 continue;
             }

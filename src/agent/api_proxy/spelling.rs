@@ -46,7 +46,8 @@ fn begins_with(text: &[u8], start: &[u8]) -> bool {
 
 /// Returns the rest of `text` behind `start`, in any case.
 fn fold_prefix<'a>(text: &'a [u8], start: &[u8]) -> Option<&'a [u8]> {
-    let is_same = |(a, b): (&u8, &u8)| a.is_ascii() && a.eq_ignore_ascii_case(b);
+    // The same byte first, as most are: a conversion to lower case costs three times as much.
+    let is_same = |(a, b): (&u8, &u8)| a.is_ascii() && (a == b || a.eq_ignore_ascii_case(b));
     let same = text.iter().zip(start).take_while(|pair| is_same(*pair)).count();
     if same == start.len() {
         return text.get(same..);
