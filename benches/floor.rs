@@ -2,6 +2,8 @@
 //! `floor tcp 127.0.0.1:0 LENGTH` or `floor unix PATH LENGTH`; prints its address, and ends on SIGTERM.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod counting_allocator;
+
 use std::convert::Infallible;
 
 use bytes::Bytes;
@@ -14,9 +16,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
 
+use counting_allocator::CountingAllocator;
+
 /// The program's allocator without its zeroing, which is part of the measured cost.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mimalloc::MiMalloc);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -26,7 +30,7 @@ async fn main() {
     let mut stop = signal(SignalKind::terminate()).unwrap();
     tokio::select! {
         () = serve(kind == "unix", address, body) => {}
-        _ = stop.recv() => {}
+        _ = stop.recv() => counting_allocator::print_counts(),
     }
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, missing_docs)]
 
 mod audit_device;
+mod counting_allocator;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use keyward_http::guard::{self, AccessMode};
 use keyward_http::peer::{KernelSupport, PeerKernel, PeerReader};
 use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward_machine::clock::Clock;
+use keyward_machine::os::ZeroingAllocator;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::audit::{Auditor, RunningDevice};
 use keyward_telemetry::health::Health;
@@ -34,10 +36,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use audit_device::audit_options;
+use counting_allocator::CountingAllocator;
 
-/// The allocator of the program.
+/// The allocator of the program, with counts.
 #[global_allocator]
-static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
+static ALLOCATOR: CountingAllocator<ZeroingAllocator> = CountingAllocator(ZeroingAllocator);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -129,8 +132,14 @@ async fn main() {
     let proxy = ApiProxy::build(options, deps).unwrap();
     let reader = || Arc::new(PeerReader::new(Arc::new(PeerKernel::new(KernelSupport::probe())), Vec::new()));
     let peer_reader = has_callers.then(reader);
-    let limits =
-        ListenerLimits { listener_metrics: Some(listener_metrics.clone()), peer_reader, ..ListenerLimits::default() };
+    // More connections than any load opens: no other one is closed for a new one.
+    let limits = ListenerLimits {
+        connections: 16_384,
+        per_user: 16_384,
+        listener_metrics: Some(listener_metrics.clone()),
+        peer_reader,
+        ..ListenerLimits::default()
+    };
     match tcp_address {
         Some(bound) => println!("{bound}"),
         None => println!("{address}"),
@@ -152,7 +161,7 @@ async fn main() {
     };
     tokio::select! {
         _ = serving => {}
-        _ = terminate.recv() => {}
+        _ = terminate.recv() => counting_allocator::print_counts(),
     }
 }
 

@@ -2,6 +2,8 @@
 //! `token tcp|key 127.0.0.1:0` or `token unix PATH`; `key` requires a key of callers. Prints its address, and ends on SIGTERM.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
+mod counting_allocator;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use keyward_credentials::credential_watch::{Availability, RefreshSignal, credent
 use keyward_http::guard::{self, AccessMode};
 use keyward_http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward_machine::clock::Clock;
+use keyward_machine::os::ZeroingAllocator;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::health::Health;
 use keyward_telemetry::metrics::Metrics;
@@ -23,9 +26,11 @@ use keyward_telemetry::status_registry::StatusRegistry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// The allocator of the program.
+use counting_allocator::CountingAllocator;
+
+/// The allocator of the program, with counts.
 #[global_allocator]
-static ALLOCATOR: keyward_machine::os::ZeroingAllocator = keyward_machine::os::ZeroingAllocator;
+static ALLOCATOR: CountingAllocator<ZeroingAllocator> = CountingAllocator(ZeroingAllocator);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -83,6 +88,6 @@ async fn main() {
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     tokio::select! {
         () = listener.serve(local_api::service(options, deps), limits, stop) => {}
-        _ = terminate.recv() => {}
+        _ = terminate.recv() => counting_allocator::print_counts(),
     }
 }
