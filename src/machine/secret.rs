@@ -16,13 +16,13 @@ use crate::secret_string::SecretString;
 
 /// Compares two strings in constant time. The time reveals only if their lengths are equal.
 pub fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
-    verify_slices_are_equal(left.expose_secret().as_bytes(), right).is_ok()
+    verify_slices_are_equal(left.expose_bytes(), right).is_ok()
 }
 
 /// Compares two optional secrets in constant time; two `None` are equal.
 pub fn ct_eq_option(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
     match (left, right) {
-        (Some(left), Some(right)) => ct_eq(left, right.expose_secret().as_bytes()),
+        (Some(left), Some(right)) => ct_eq(left, right.expose_bytes()),
         (left, right) => left.is_none() && right.is_none(),
     }
 }

@@ -14,6 +14,11 @@ impl SecretString {
         // Made only from a `str`.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
+
+    /// Returns the bytes of the text. Costs nothing, where the text is validated each time.
+    pub fn expose_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl From<&str> for SecretString {

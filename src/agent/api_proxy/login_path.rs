@@ -19,7 +19,8 @@ pub(super) fn classify(path: &ApiPath<'_>) -> Option<LoginPath> {
     let path = path.without_trailing_slash();
     // Skips most paths.
     let has_name = || path.as_bytes().windows(7).any(|part| part == b"/login/");
-    if !LAST_SEGMENTS.contains(&path.rsplit('/').next().unwrap_or_default()) && !has_name() {
+    let last = path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    if !LAST_SEGMENTS.iter().any(|name| name.as_bytes() == last) && !has_name() {
         return None;
     }
     if FIXED.iter().any(|fixed| path.strip_suffix(fixed).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))) {

@@ -36,7 +36,7 @@ impl TokenFinder {
 }
 
 fn token_bytes(token: &Token) -> &[u8] {
-    token.secret.secret().expose_secret().as_bytes()
+    token.secret.secret().expose_bytes()
 }
 
 /// Builds the search for the first bytes of a token by vector instructions, which the library does not use for longer patterns.

@@ -17,7 +17,7 @@ use super::connection_table::Registration;
 use super::incoming_body::{BodyFeed, IncomingBody, IncomingBodyError};
 use super::lingering::Lingering;
 use super::request_head::{self, HeadError, RequestHead, RequestTraits};
-use super::response_head::{self, ResponseFraming};
+use super::response_head::{self, HeadFacts, ResponseFraming};
 use super::tracked_stream::TrackedStream;
 use crate::http1::headers::recycle_map;
 use crate::http1::message_writer::{BodyFraming, MessageWriter, OutgoingBody, WriteError};
@@ -215,8 +215,7 @@ where
             request.extensions_mut().insert(Arc::clone(identity));
         }
         (self.body, self.traits) = (feed, traits);
-        let response = (self.service)(self.connected.peer, request);
-        self.response.set(Some(response));
+        self.response.set(Some((self.service)(self.connected.peer, request)));
         self.step = Step::Respond;
     }
 
@@ -241,12 +240,13 @@ where
     fn begin_response(&mut self, response: Response<B>, cx: &mut Context<'_>) -> Result<(), Aborted> {
         let (head, mut body) = response.into_parts();
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
-        let framing = ResponseFraming::new(head.status, &head.headers, length, self.traits);
+        let facts = HeadFacts::parse(&head.headers);
+        let framing = ResponseFraming::new(head.status, facts, length, self.traits);
         self.closes = !self.traits.keeps_alive
             || framing == ResponseFraming::Body(BodyFraming::UntilClose)
             || self.state().is_closing()
             || !self.has_body()
-            || response_head::says_close(&head.headers);
+            || facts.says_close;
         // From now on an interim response would come too late.
         self.traits.expects_continue = false;
         self.step = Step::Send;

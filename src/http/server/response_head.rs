@@ -25,22 +25,47 @@ pub(super) enum ResponseFraming {
 
 impl ResponseFraming {
     /// Frames a response whose body has this length, if known.
-    pub(super) fn new(status: StatusCode, headers: &HeaderMap, length: Option<u64>, traits: RequestTraits) -> Self {
+    pub(super) fn new(status: StatusCode, headers: HeadFacts, length: Option<u64>, traits: RequestTraits) -> Self {
         // A service asks for chunks if trailers follow the body.
-        let length = length.filter(|_| !headers.contains_key(TRANSFER_ENCODING));
-        let announced = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+        let length = length.filter(|_| !headers.has_coding);
         match status {
             StatusCode::NO_CONTENT => Self::Bodiless(None),
-            StatusCode::NOT_MODIFIED => Self::Bodiless(announced()),
+            StatusCode::NOT_MODIFIED => Self::Bodiless(headers.length),
             // A body in memory may have been left out of the response to `HEAD`.
-            _ if traits.is_head => Self::Bodiless(announced().or(length.filter(|length| *length > 0))),
-            _ => match length.or_else(announced) {
+            _ if traits.is_head => Self::Bodiless(headers.length.or(length.filter(|length| *length > 0))),
+            _ => match length.or(headers.length) {
                 Some(0) => Self::Bodiless(Some(0)),
                 Some(length) => Self::Body(BodyFraming::Length(length)),
                 None if traits.is_http10 => Self::Body(BodyFraming::UntilClose),
                 None => Self::Body(BodyFraming::Chunks),
             },
         }
+    }
+}
+
+/// Facts of a response's head, found in one pass: a look-up of each header costs its hash.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeadFacts {
+    /// `Content-Length`, in bytes.
+    length: Option<u64>,
+    has_coding: bool,
+    /// The service ends the connection.
+    pub(super) says_close: bool,
+}
+
+impl HeadFacts {
+    pub(super) fn parse(headers: &HeaderMap) -> Self {
+        let mut facts = Self::default();
+        for (name, value) in headers {
+            if *name == CONTENT_LENGTH {
+                facts.length = value.to_str().ok().and_then(|text| text.parse().ok());
+            } else if *name == TRANSFER_ENCODING {
+                facts.has_coding = true;
+            } else if *name == CONNECTION {
+                facts.says_close |= has_token(value, "close");
+            }
+        }
+        facts
     }
 }
 
@@ -114,11 +139,6 @@ fn encode(out: &mut Vec<u8>, head: &Parts, framing: ResponseFraming, traits: Req
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns true if the service ends the connection.
-pub(super) fn says_close(headers: &HeaderMap) -> bool {
-    headers.get_all(CONNECTION).iter().any(|value| has_token(value, "close"))
-}
-
 /// Names of the trailers that may follow a body: those that its head announces, without those that a receiver needs before the
 /// body (RFC 9110, 6.5.1). Empty if the client takes none.
 pub(super) fn allowed_trailers(headers: &HeaderMap, traits: RequestTraits) -> Vec<HeaderName> {
@@ -187,7 +207,7 @@ mod tests {
         closes: bool,
     ) -> Vec<String> {
         let (head, ()) = response.header("date", "today").body(()).unwrap().into_parts();
-        let framing = ResponseFraming::new(head.status, &head.headers, length, traits);
+        let framing = ResponseFraming::new(head.status, HeadFacts::parse(&head.headers), length, traits);
         let mut out = Vec::new();
         encode(&mut out, &head, framing, traits, closes);
         let text = String::from_utf8(out).unwrap();
