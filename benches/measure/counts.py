@@ -32,8 +32,7 @@ def profile(lab, starter, path, connections):
                 by_layer[layer] += share * count
     if by_layer:
         counts["instructions"] = sum(by_layer.values())
-    counts.update(observe(lab, starter, path, connections, requests[1]))
-    return counts, by_layer
+    return {**counts, **observe(lab, starter, path, connections, requests[1])}, by_layer
 
 
 def simulate(lab, starter, path, connections, requests):
