@@ -226,6 +226,11 @@ fn boottime() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
+/// Returns the seconds since 1970 by the kernel's coarse clock, whose reading costs least. Read as BOOTTIME is, for the same reason.
+pub fn coarse_unix_seconds() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME_COARSE).map_or(0, |now| u64::try_from(now.tv_sec()).unwrap_or(0))
+}
+
 fn to_timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
 }

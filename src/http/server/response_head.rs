@@ -8,8 +8,8 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING}
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::ext::ReasonPhrase;
+use keyward_machine::clock::coarse_unix_seconds;
 use keyward_telemetry::time_format::format_http_date;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::request_head::{RequestTraits, has_token};
 use crate::http1::message_writer::BodyFraming;
@@ -171,10 +171,9 @@ thread_local! {
     static LAST_DATE: Cell<(u64, [u8; DATE_LENGTH])> = const { Cell::new((u64::MAX, [b' '; DATE_LENGTH])) };
 }
 
-/// Returns the current date for `Date`. It is formatted once a second, and the clock is the kernel's coarse one, whose reading
-/// costs least.
+/// Returns the current date for `Date`. It is formatted once a second.
 fn current_date() -> [u8; DATE_LENGTH] {
-    let now = u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0);
+    let now = coarse_unix_seconds();
     let (second, text) = LAST_DATE.get();
     if second == now {
         return text;
