@@ -24,69 +24,59 @@ pub(super) struct Pool {
     pub(super) options: ForwarderOptions,
     /// One slot for each connection that serves a request.
     slots: Arc<ConnectionSlots>,
-    idle: IdlePools,
+    idle: Arc<IdlePool>,
     /// Task that closes old connections; aborted with the pool.
     closing: Mutex<JoinSet<()>>,
 }
 
-/// Idle connections by the runtime that they are registered with: one for each thread of a listener with several.
+/// Idle connections, separately for each runtime that they are registered with: a listener with several threads has as many.
 #[derive(Debug, Default)]
-struct IdlePools(Mutex<Vec<(runtime::Id, Arc<IdlePool>)>>);
-
-impl IdlePools {
-    /// Returns the connections of the calling thread.
-    fn current(&self) -> Arc<IdlePool> {
-        let id = Handle::current().id();
-        let mut pools = self.0.lock();
-        if let Some((_, pool)) = pools.iter().find(|(other, _)| *other == id) {
-            return Arc::clone(pool);
-        }
-        let pool = Arc::<IdlePool>::default();
-        pools.push((id, Arc::clone(&pool)));
-        pool
-    }
-
-    /// Closes the connections that have been idle for longest, so that at most `max` remain.
-    fn retain(&self, max: usize) {
-        let pools = self.0.lock();
-        let mut open: Vec<_> = pools.iter().map(|(_, pool)| pool.0.lock()).collect();
-        let mut excess = open.iter().map(|idle| idle.connections.len()).sum::<usize>().saturating_sub(max);
-        while excess > 0 {
-            let oldest = open.iter_mut().filter(|idle| !idle.connections.is_empty());
-            let Some(oldest) = oldest.min_by_key(|idle| idle.connections.first().map(|(_, since)| *since)) else {
-                return;
-            };
-            oldest.connections.remove(0);
-            excess -= 1;
-        }
-    }
-}
+struct IdlePool(Mutex<Vec<IdleConnections>>);
 
 /// Idle connections of one runtime, the last used one at the end.
-#[derive(Debug, Default)]
-struct IdlePool(Mutex<IdleConnections>);
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct IdleConnections {
+    runtime: runtime::Id,
     connections: Vec<(Box<UpstreamConnection>, Instant)>,
     /// A task closes them in time.
     watched: bool,
 }
 
 impl IdlePool {
-    /// Closes connections that get old, until there are none.
-    async fn close_old(&self, max_age: Duration) {
+    /// Accesses the connections of a runtime.
+    fn access<T>(&self, runtime: runtime::Id, access: impl FnOnce(&mut IdleConnections) -> T) -> T {
+        let mut all = self.0.lock();
+        let number = all.iter().position(|idle| idle.runtime == runtime).unwrap_or_else(|| {
+            all.push(IdleConnections { runtime, connections: Vec::new(), watched: false });
+            all.len() - 1
+        });
+        access(&mut all[number])
+    }
+
+    /// Closes the connections of a runtime that get old, until there are none.
+    async fn close_old(&self, runtime: runtime::Id, max_age: Duration) {
         loop {
-            let oldest = {
-                let mut idle = self.0.lock();
+            let oldest = self.access(runtime, |idle| {
                 let now = Instant::now();
                 idle.connections.retain(|(_, since)| now - *since < max_age);
                 idle.watched = !idle.connections.is_empty();
                 idle.connections.first().map(|(_, since)| *since)
-            };
+            });
             match oldest {
                 Some(since) => tokio::time::sleep_until(since + max_age).await,
                 None => return,
+            }
+        }
+    }
+
+    /// Closes the connections that have been idle for longest, so that at most `max` remain.
+    fn retain(&self, max: usize) {
+        let mut all = self.0.lock();
+        let count = all.iter().map(|idle| idle.connections.len()).sum::<usize>();
+        for _ in max..count {
+            let idle = all.iter_mut().filter(|idle| !idle.connections.is_empty());
+            if let Some(oldest) = idle.min_by_key(|idle| idle.connections.first().map(|(_, since)| *since)) {
+                oldest.connections.remove(0);
             }
         }
     }
@@ -121,7 +111,7 @@ impl Pool {
     pub(super) fn new(options: ForwarderOptions) -> Self {
         let slots =
             Arc::new(ConnectionSlots::new(options.connections, options.connect_timeout, options.recorder.clone()));
-        Self { options, slots, idle: IdlePools::default(), closing: Mutex::default() }
+        Self { options, slots, idle: Arc::default(), closing: Mutex::default() }
     }
 
     /// Checks out an idle connection, or opens a new one.
@@ -144,15 +134,15 @@ impl Pool {
 
     /// Takes the last used connection; if it is too old, all are.
     fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
-        let idle = self.idle.current();
-        let mut idle = idle.0.lock();
-        // The last used one first: the others get old, and a burst's connections are closed soon after it.
-        let (wire, since) = idle.connections.pop()?;
-        if since.elapsed() < self.options.idle {
-            return Some(wire);
-        }
-        idle.connections.clear();
-        None
+        self.idle.access(Handle::current().id(), |idle| {
+            // The last used one first: the others get old, and a burst's connections are closed soon after it.
+            let (wire, since) = idle.connections.pop()?;
+            if since.elapsed() < self.options.idle {
+                return Some(wire);
+            }
+            idle.connections.clear();
+            None
+        })
     }
 
     async fn connect(self: &Arc<Self>, slot: ConnectionSlot) -> Result<PooledConnection, ForwardError> {
@@ -169,17 +159,17 @@ impl Pool {
     /// Keeps a connection for the next request. One that the upstream closes is detected at the next checkout, or
     /// dropped when it gets old.
     fn keep(&self, wire: Box<UpstreamConnection>) {
-        let idle = self.idle.current();
-        let watched = {
-            let mut idle = idle.0.lock();
+        let runtime = Handle::current().id();
+        let watched = self.idle.access(runtime, |idle| {
             idle.connections.push((wire, Instant::now()));
             std::mem::replace(&mut idle.watched, true)
-        };
+        });
         if !watched {
+            let idle = Arc::clone(&self.idle);
             let most = self.options.idle;
             let mut closing = self.closing.lock();
             while closing.try_join_next().is_some() {}
-            closing.spawn(async move { idle.close_old(most).await });
+            closing.spawn(async move { idle.close_old(runtime, most).await });
         }
     }
 
