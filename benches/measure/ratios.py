@@ -56,7 +56,7 @@ def measure(lab, name, record, is_recording):
             ratio = Ratio(statistics.median(series[unit]), min(series[unit]), max(series[unit]))
             known = record.get(key)
             is_judged = unit == "a CPU second" or busy >= BUSY
-            is_worse = is_judged and known and ratio.median < known.median - (known.max - known.min)
+            is_worse = is_judged and known and ratio.median < known.median - max(known.range(), ratio.range())
             print(f" requests {unit} {ratio}, {f'recorded {known}' if known else 'not recorded'}{': WORSE' if is_worse else ''};", end="")
             if is_recording and is_judged:
                 record[key] = ratio
@@ -69,7 +69,10 @@ def measure(lab, name, record, is_recording):
 
 
 class Ratio(collections.namedtuple("Ratio", "median min max")):
-    """A ratio to another server, above 1 if keyward is better. The range of its rounds is its noise."""
+    """A ratio to another server, above 1 if keyward is better. Its noise is the range of its rounds, in the record or in the run."""
+
+    def range(self):
+        return self.max - self.min
 
     def __str__(self):
         return f"{self.median:.2f} ({self.min:.2f} to {self.max:.2f})"
