@@ -11,7 +11,7 @@ pub(super) fn reserve(files: &OpenFiles) -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let Some(soft) = compute_soft_limit(files, limit)? else { return Ok(()) };
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit });
-    // Without the other files, further clients wait, and a boot-time timer falls back to one that stops during a suspend.
+    // Without the other files, further clients wait, and a sink is written once there is one.
     if to_count(limit.current) >= files.least() {
         return Ok(());
     }
@@ -60,7 +60,7 @@ mod tests {
 
     fn files(configured: &[(&str, usize)], sockets: usize) -> OpenFiles {
         let configured = configured.iter().map(|(part, files)| ((*part).to_owned(), *files)).collect();
-        OpenFiles { configured, sockets, timers: 0 }
+        OpenFiles { configured, sockets, locks: 0 }
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         check(files(&[gateway], 1), None, None, Ok(None));
         // Clients may be fewer, so that a low limit does not keep a part with few connections from its work.
         check(files(&[gateway], 1), Some(1024), Some(1024), Ok(Some(1024)));
-        check(OpenFiles { timers: 1000, ..files(&[], 0) }, Some(1024), None, Ok(Some(1256)));
+        check(OpenFiles { locks: 1000, ..files(&[], 0) }, Some(1024), None, Ok(Some(1256)));
         let proxy = ("listener.proxy.connections = 4000", 4000);
         check(files(&[proxy, ("acl.connections = 4000", 4000)], 1), Some(8256), Some(8256), Ok(Some(8256)));
         let error = "listener.proxy.connections = 4000, acl.connections = 4000 and 256 files of keyward itself take 8256 open \

@@ -2,7 +2,7 @@
 
 use keyward_http::server::ListenerLimits;
 
-use super::{Config, Listener, Serves};
+use super::{Config, Serves};
 
 /// Open files that a configuration needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,8 +11,8 @@ pub struct OpenFiles {
     pub configured: Vec<(String, usize)>,
     /// Sockets without a configured number: they serve fewer clients if the process may not open so many files.
     pub sockets: usize,
-    /// Timers of the kernel that templates wait for.
-    pub timers: usize,
+    /// Locks of sinks, and the folders that they are in.
+    pub locks: usize,
 }
 
 impl OpenFiles {
@@ -21,11 +21,7 @@ impl OpenFiles {
 
     /// Adds up all parts of a configuration.
     pub fn new(config: &Config) -> Self {
-        let credentials = config.listeners.iter().flat_map(Listener::credential_templates).count();
-        let templates = config.templates.len() + config.env_templates.len() + credentials;
-        let sockets = config.listeners.len();
-        let timers = templates * TIMERS_PER_TEMPLATE;
-        let mut files = Self { configured: Vec::new(), sockets, timers };
+        let mut files = Self { configured: Vec::new(), sockets: config.listeners.len(), locks: config.sinks.len() * 2 };
         for listener in &config.listeners {
             if let Serves::ApiProxy(options) = &listener.serves {
                 files.add(&format!("listener.{}.connections", listener.name), options.connections, 1);
@@ -59,9 +55,6 @@ impl OpenFiles {
     /// Returns the files that all parts need, with the default number of clients for the other sockets.
     pub fn total(&self) -> usize {
         let clients = self.sockets.saturating_mul(ListenerLimits::default().connections);
-        self.least().saturating_add(clients).saturating_add(self.timers)
+        self.least().saturating_add(clients).saturating_add(self.locks)
     }
 }
-
-/// Timers of a template and of a secret in it.
-const TIMERS_PER_TEMPLATE: usize = 5;

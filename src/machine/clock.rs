@@ -1,13 +1,13 @@
 //! Reads BOOTTIME, which continues through a suspend, and the wall clock, which continues through a restart. `Instant`
 //! stops during a suspend and is used for network timeouts only.
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
+use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 /// Source of the time.
@@ -99,16 +99,18 @@ impl Clock {
         self.sleep_until(self.now() + span).await;
     }
 
-    /// Sleeps until BOOTTIME reaches `reading`.
+    /// Sleeps until BOOTTIME reaches `reading`. tokio's time stops during a suspend, whose end is a change of the clock.
     pub async fn sleep_until(&self, moment: ClockReading) {
-        match self {
-            Self::System => {
-                // Without a timer (no descriptors left) tokio's sleep is used: it is wrong only across a suspend.
-                if sleep_boottime(moment.boot).await.is_err() {
-                    tokio::time::sleep(self.now().until(moment)).await;
-                }
+        let mut changes = self.changes();
+        loop {
+            let remaining = self.now().until(moment);
+            if remaining.is_zero() {
+                return;
             }
-            Self::Test(driven) => driven.sleep_until(moment).await,
+            tokio::select! {
+                () = tokio::time::sleep(remaining) => {}
+                () = changes.next() => {}
+            }
         }
     }
 
@@ -122,36 +124,22 @@ impl Clock {
 
     /// Watches for changes of the wall clock and for resumes from a suspend.
     pub fn changes(&self) -> ClockChanges {
-        match self {
-            Self::System => ClockChanges::System(wall_clock_timer().ok()),
-            Self::Test(driven) => ClockChanges::Test(driven.offsets.subscribe()),
-        }
+        ClockChanges(match self {
+            Self::System => SYSTEM_CHANGES.subscribe(),
+            Self::Test(driven) => driven.offsets.subscribe(),
+        })
     }
 }
 
 /// Notifies of clock changes other than the passing of time.
 #[derive(Debug)]
-pub enum ClockChanges {
-    /// A timer that the kernel cancels when the wall clock is set; `None` if it could not be created.
-    System(Option<AsyncFd<std::os::fd::OwnedFd>>),
-    /// The offsets that a test sets.
-    Test(watch::Receiver<TestClockOffsets>),
-}
+pub struct ClockChanges(watch::Receiver<ClockOffsets>);
 
 impl ClockChanges {
-    /// Waits for the next change; forever if the system has no such timer.
+    /// Waits for the next change; forever if the system does not tell of them.
     pub async fn next(&mut self) {
-        match self {
-            Self::System(Some(timer)) => {
-                // The read fails with ECANCELED when the clock is set; nothing else ends this wait.
-                let _ = timer.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut [0_u8; 8])?)).await;
-            }
-            Self::System(None) => std::future::pending().await,
-            Self::Test(offsets) => {
-                if offsets.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -161,12 +149,12 @@ impl ClockChanges {
 pub struct TestClock {
     start: tokio::time::Instant,
     wall: SystemTime,
-    offsets: Arc<watch::Sender<TestClockOffsets>>,
+    offsets: Arc<watch::Sender<ClockOffsets>>,
 }
 
-/// Offsets of a test clock.
+/// Offsets of a test clock; those of the system stay zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TestClockOffsets {
+pub struct ClockOffsets {
     boot: Duration,
     wall_seconds: i64,
 }
@@ -177,7 +165,7 @@ impl TestClock {
         Self {
             start: tokio::time::Instant::now(),
             wall,
-            offsets: Arc::new(watch::Sender::new(TestClockOffsets::default())),
+            offsets: Arc::new(watch::Sender::new(ClockOffsets::default())),
         }
     }
 
@@ -202,20 +190,6 @@ impl TestClock {
         let wall = if offsets.wall_seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) };
         ClockReading { boot: UPTIME_AT_START + elapsed + offsets.boot, wall: wall.unwrap_or(self.wall) }
     }
-
-    async fn sleep_until(&self, moment: ClockReading) {
-        let mut offsets = self.offsets.subscribe();
-        loop {
-            let remaining = self.now().until(moment);
-            if remaining.is_zero() {
-                return;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(remaining) => {}
-                _ = offsets.changed() => {}
-            }
-        }
-    }
 }
 
 const UPTIME_AT_START: Duration = Duration::from_hours(1);
@@ -231,31 +205,38 @@ pub fn coarse_unix_seconds() -> u64 {
     clock_gettime(ClockId::CLOCK_REALTIME_COARSE).map_or(0, |now| u64::try_from(now.tv_sec()).unwrap_or(0))
 }
 
-fn to_timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
-}
+/// Tells of each change of the machine's clocks. One timer serves the process, and a thread waits for it: there may be several runtimes.
+static SYSTEM_CHANGES: LazyLock<watch::Sender<ClockOffsets>> = LazyLock::new(|| {
+    let watching = wall_clock_timer().map_err(std::io::Error::from).and_then(|timer| {
+        let watch = move || {
+            // The read fails with ECANCELED when the clock is set; nothing else ends it.
+            while rustix::io::read(&timer, &mut [0_u8; 8]) == Err(Errno::CANCELED) {
+                SYSTEM_CHANGES.send_replace(ClockOffsets::default());
+            }
+        };
+        std::thread::Builder::new().name("clock".to_owned()).stack_size(THREAD_STACK).spawn(watch)
+    });
+    // Without it, sleeps are wrong across a suspend only.
+    if let Err(error) = watching {
+        tracing::debug!(error = error.to_string(), "changes of the clock are not seen");
+    }
+    watch::Sender::default()
+});
 
-async fn sleep_boottime(until: Duration) -> std::io::Result<()> {
-    let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    // A time of zero would disarm the timer; BOOTTIME zero has always passed.
-    let spec =
-        Itimerspec { it_interval: Timespec::default(), it_value: to_timespec(until.max(Duration::from_nanos(1))) };
-    rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &spec)?;
-    let timer = crate::os::readable(timer)?;
-    timer.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut [0_u8; 8])?)).await?;
-    Ok(())
-}
+/// Stack of the thread, which makes two kinds of calls.
+const THREAD_STACK: usize = 64 << 10;
 
-/// Creates a timer far in the future that the kernel cancels when the wall clock is set (`timerfd_create(2)`).
-fn wall_clock_timer() -> std::io::Result<AsyncFd<std::os::fd::OwnedFd>> {
-    let timer = rustix::time::timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+/// Creates a timer far in the future that the kernel cancels when the wall clock is set, also by the end of a suspend
+/// (`timerfd_create(2)`).
+fn wall_clock_timer() -> Result<OwnedFd, Errno> {
+    let timer = rustix::time::timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
     let never = Timespec { tv_sec: i64::MAX / 2, tv_nsec: 0 };
     rustix::time::timerfd_settime(
         &timer,
         TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET,
         &Itimerspec { it_interval: Timespec::default(), it_value: never },
     )?;
-    crate::os::readable(timer)
+    Ok(timer)
 }
 
 #[cfg(test)]
