@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Returns true once the components that `when` names have been ready.
 pub(crate) fn is_reached(when: ReadyWhen, health: &Health) -> bool {
-    health.components().iter().all(|(name, component)| {
+    health.all(|name, component| {
         let counts = match when {
             ReadyWhen::Listener => name.starts_with("listener/"),
             ReadyWhen::Token => name.starts_with("listener/") || name.starts_with("session/"),
@@ -131,32 +131,29 @@ const EXTEND_BY_MICROSECONDS: u32 = 60_000_000;
 
 /// Maximum length of the status, in bytes: systemd ignores messages of more than 4096 bytes (`NOTIFY_BUFFER_MAX`).
 const MAX_STATUS_BYTES: usize = 2048;
+/// Maximum number of components in it.
+const MAX_COMPONENTS: usize = 32;
 /// Maximum length of one component's reason in it, in bytes.
 const MAX_REASON_BYTES: usize = 160;
 
+/// Describes the components that are not ready, as far as there is room. The status is computed at each change of one of them, of which
+/// there may be thousands.
 fn summary(health: &Health) -> String {
-    let components = health.components();
-    let waiting = components.iter().filter(|(_, component)| component.required && !component.ready);
-    summarize(waiting.map(|(name, component)| (name.as_str(), component.describe())))
-}
-
-/// Describes the components that are not ready, as far as there is room.
-fn summarize<'a>(waiting: impl Iterator<Item = (&'a str, String)>) -> String {
+    let (waiting, mut omitted) = health.waiting(MAX_COMPONENTS);
     let mut text = String::new();
-    let mut omitted = 0_usize;
-    for (name, mut reason) in waiting {
+    for (name, component) in waiting {
+        let mut reason = component.describe();
         if reason.len() > MAX_REASON_BYTES {
             reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
             reason.push_str("...");
         }
         // A line break would begin another assignment.
         let component = format!("{name}: {reason}").replace(char::is_control, " ");
-        if text.len() + component.len() > MAX_STATUS_BYTES {
-            omitted += 1;
-            continue;
+        if text.len() + component.len() <= MAX_STATUS_BYTES {
+            text.push_str(if text.is_empty() { "waiting for " } else { "; " });
+            text.push_str(&component);
+            omitted -= 1;
         }
-        text.push_str(if text.is_empty() { "waiting for " } else { "; " });
-        text.push_str(&component);
     }
     match omitted {
         0 if text.is_empty() => "ready".to_owned(),

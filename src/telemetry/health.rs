@@ -73,14 +73,31 @@ impl Health {
         components.iter().filter_map(|(name, all)| Some((name.clone(), part(all.last()?)))).collect()
     }
 
+    /// Returns the first `limit` required components that are not ready, by name, and the number of all of them.
+    pub fn waiting(&self, limit: usize) -> (Vec<(String, Component)>, usize) {
+        let components = self.0.components.lock();
+        let newest = components.iter().filter_map(|(name, all)| Some((name, &all.last()?.component)));
+        let mut waiting = newest.filter(|(_, component)| component.required && !component.ready);
+        let first = waiting.by_ref().take(limit).map(|(name, component)| (name.clone(), component.clone()));
+        let first: Vec<_> = first.collect();
+        let count = first.len() + waiting.count();
+        (first, count)
+    }
+
+    /// Returns true if `holds` does for every component.
+    pub fn all(&self, holds: impl Fn(&str, &Component) -> bool) -> bool {
+        let components = self.0.components.lock();
+        components.iter().all(|(name, all)| all.last().is_none_or(|newest| holds(name, &newest.component)))
+    }
+
     /// Returns true if every required component is ready.
     pub fn is_ready(&self) -> bool {
-        self.components().values().all(|component| component.ready || !component.required)
+        self.all(|_, component| component.ready || !component.required)
     }
 
     /// Returns true if every required component has been ready at least once.
     pub fn is_started(&self) -> bool {
-        self.components().values().all(|component| component.started || !component.required)
+        self.all(|_, component| component.started || !component.required)
     }
 
     /// Returns a receiver that is notified of every change of readiness.
