@@ -9,7 +9,7 @@ use keyward_agent::callers::CallerRegistry;
 use keyward_agent::identity::{ConsumedSecrets, IdentityMethod};
 use keyward_agent::login::Login;
 use keyward_agent::output_watch::OutputWatch;
-use keyward_agent::server_client::ServerClient;
+use keyward_agent::server_client::{ServerClient, ServerClientOptions};
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_agent::token::SessionHandle;
 use keyward_agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, TokenManager, TokenManagerDeps};
@@ -176,19 +176,38 @@ impl RunningSession {
 /// Plans the sessions.
 pub(super) fn plan(running: &Sessions, new: &[config::Session], shared: &Shared) -> anyhow::Result<SessionsPlan> {
     let mut plan = Plan::new(&BTreeSet::new());
+    let mut clients = Vec::new();
     for options in new {
         let options = SessionOptions(options.clone());
         let before = running.running.get(&options.0.name);
         let claim = running.claim(&options.0.name, &[]);
-        running.plan(&mut plan, claim, options.clone(), |claim| build(&options, before, claim, shared))?;
+        let build = |claim: &Claim| build(&options, before, &mut clients, claim, shared);
+        running.plan(&mut plan, claim, options.clone(), build)?;
     }
     Ok(plan)
+}
+
+/// Clients of the servers of a plan. Sessions of one server share its client: the TLS configuration of each takes 40 KiB.
+type ServerClients = Vec<(ServerClientOptions, ServerClient)>;
+
+fn client_of(
+    options: &ServerClientOptions,
+    clients: &mut ServerClients,
+    shared: &Shared,
+) -> anyhow::Result<ServerClient> {
+    if let Some((_, client)) = clients.iter().find(|(built, _)| built == options) {
+        return Ok(client.for_another_session());
+    }
+    let client = ServerClient::build(options)?.with_metrics(&shared.metrics);
+    clients.push((options.clone(), client.clone()));
+    Ok(client)
 }
 
 /// Builds the chain. It takes over from `before`, the session that it replaces, what may be kept.
 fn build(
     session: &SessionOptions,
     before: Option<&Part<SessionOptions, RunningSession>>,
+    clients: &mut ServerClients,
     claim: &Claim,
     shared: &Shared,
 ) -> anyhow::Result<(RunningSession, Work)> {
@@ -196,7 +215,7 @@ fn build(
     let consumed = before.filter(keeps_consumed).map(|before| before.handle.consumed.clone()).unwrap_or_default();
     let options = &session.0;
     let context = || format!("session {}", options.name);
-    let upstream = ServerClient::build(&options.upstream).with_context(context)?.with_metrics(&shared.metrics);
+    let upstream = client_of(&options.upstream, clients, shared).with_context(context)?;
     let namespace = options.login.namespace.as_deref();
     let clock = shared.clock.clone();
     let identity = options.identity.build_with(clock, &upstream, namespace, &consumed).with_context(context)?;

@@ -40,7 +40,6 @@ impl CloudIdentityOptions {
         Ok(Box::new(CloudSource {
             options: self.clone(),
             clock,
-            machine: OnceLock::new(),
             authority: OnceLock::new(),
             logged_selection: Mutex::new(None),
             failing: AtomicBool::new(single_attempt),
@@ -76,7 +75,6 @@ const DEFAULT: &str = "/.default";
 struct CloudSource {
     options: CloudIdentityOptions,
     clock: Clock,
-    machine: OnceLock<Transport>,
     authority: OnceLock<Transport>,
     /// Description logged last; logged again only on change.
     logged_selection: Mutex<Option<String>>,
@@ -203,14 +201,14 @@ impl CloudSource {
         let scope = self.options.environment_scope();
         match source {
             SelectedSource::Managed(ManagedIdentityHost::Metadata, managed_identity) => {
-                metadata::request_token(self.machine()?, &self.options.endpoints.metadata, managed_identity, &resource)
+                metadata::request_token(Self::machine()?, &self.options.endpoints.metadata, managed_identity, &resource)
                     .await
             }
             SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, managed_identity) => {
-                app_service::request_token(self.machine()?, endpoint, header, *form, managed_identity, &resource).await
+                app_service::request_token(Self::machine()?, endpoint, header, *form, managed_identity, &resource).await
             }
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
-                arc::request_token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
+                arc::request_token(Self::machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
             }
             SelectedSource::ClientSecret(principal, secret) => {
                 client_secret::request_token(self.authority()?, principal, secret, &scope).await
@@ -237,7 +235,7 @@ impl CloudSource {
         if cached.is_some() {
             return cached;
         }
-        match metadata::instance(self.machine().ok()?, &self.options.endpoints.metadata).await {
+        match metadata::instance(Self::machine().ok()?, &self.options.endpoints.metadata).await {
             Ok(instance) => {
                 *self.instance.lock() = Some(instance.clone());
                 Some(instance)
@@ -253,8 +251,10 @@ impl CloudSource {
         }
     }
 
-    fn machine(&self) -> Result<&Transport, AttemptError> {
-        get_or_build(&self.machine, Transport::machine)
+    /// Returns the client of local services, which all sources of the process share.
+    fn machine() -> Result<&'static Transport, AttemptError> {
+        static MACHINE: OnceLock<Transport> = OnceLock::new();
+        get_or_build(&MACHINE, Transport::machine)
     }
 
     fn authority(&self) -> Result<&Transport, AttemptError> {

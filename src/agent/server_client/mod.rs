@@ -158,6 +158,12 @@ impl ServerClient {
         self
     }
 
+    /// Returns a client of the same server for another session, which learns the server's mounts by its own rights.
+    #[must_use]
+    pub fn for_another_session(&self) -> Self {
+        Self { kv_mounts: kv_mounts::KvMounts::default(), ..self.clone() }
+    }
+
     /// Returns the server's name in the configuration.
     pub(crate) fn name(&self) -> &str {
         &self.name
