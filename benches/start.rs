@@ -1,5 +1,6 @@
-//! The agent as a process: time from its start to the first served token, with TLS to the server; memory and wake-ups when idle.
-//! `start PROGRAM [ROUNDS] [IDLE SECONDS]`; PROGRAM is the binary that packages carry (`cargo build --profile dist`).
+//! The agent as a process: time from its start to the first served token, with TLS to the server; memory and wake-ups when idle;
+//! growth with the number of sessions that each write a token file.
+//! `start PROGRAM [ROUNDS] [IDLE SECONDS] [SESSIONS]...`; PROGRAM is the binary that packages carry (`cargo build --profile dist`).
 //!
 //! Runs itself again in a network namespace, where the emulated Azure has the real address of the metadata service.
 //! Each time is printed with the time of the same two requests to the emulated servers without an agent.
@@ -12,6 +13,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -30,10 +32,13 @@ const RESOURCE: &str = "https://management.azure.com/";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    let Some(program) = arguments.first() else { return println!("start PROGRAM [ROUNDS] [IDLE SECONDS]") };
+    let Some(program) = arguments.first() else {
+        return println!("start PROGRAM [ROUNDS] [IDLE SECONDS] [SESSIONS]...");
+    };
     let number = |index: usize, default| arguments.get(index).map_or(default, |text| text.parse().unwrap());
     if std::env::vars_os().any(|(name, _)| name == "KEYWARD_BENCH_INSIDE") {
-        return measure(program, number(1, 21), number(2, 30));
+        let sessions = arguments.get(3..).unwrap_or_default().iter().map(|text| text.parse().unwrap()).collect();
+        return measure(program, number(1, 21), number(2, 30), sessions);
     }
     let executable = std::env::current_exe().unwrap();
     let status =
@@ -58,22 +63,28 @@ fn measure_idle(program: &str, config: &str, seconds: u64, is_ready: impl Fn() -
     std::thread::sleep(Duration::from_secs(2));
     let before = child.context_switches();
     std::thread::sleep(Duration::from_secs(seconds));
-    let after = child.context_switches();
-    let wakes: u64 = after.iter().map(|(thread, count)| count - before.get(thread).unwrap_or(&0)).sum();
-    (child.resident_kib(), wakes as f64 / seconds as f64)
+    let wakes = wake_ups(&before, &child.context_switches());
+    (child.field("VmRSS:"), wakes as f64 / seconds as f64)
 }
 
-fn measure(program: &str, rounds: u64, idle: u64) {
+fn wake_ups(before: &BTreeMap<PathBuf, u64>, after: &BTreeMap<PathBuf, u64>) -> u64 {
+    after.iter().map(|(thread, count)| count - before.get(thread).unwrap_or(&0)).sum()
+}
+
+fn measure(program: &str, rounds: u64, idle: u64, sessions: Vec<usize>) {
     for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
         assert!(Command::new("ip").args(command.split(' ')).status().unwrap().success());
     }
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut tasks = TaskGroup::new(CancellationToken::new());
     let url = runtime.block_on(async { start_servers(folder.path(), &mut tasks) });
     let config = write_config(folder.path(), &url);
     let socket = folder.path().join("api.sock");
 
+    for count in sessions {
+        measure_growth(program, folder.path(), &url, count, idle);
+    }
     let (mut agent_times, mut server_times) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         server_times.push(runtime.block_on(time_servers(folder.path(), &url)));
@@ -108,6 +119,55 @@ fn measure(program: &str, rounds: u64, idle: u64) {
         "idle_rss_with_proxy_cache_and_templates_kib={resident_kib} idle_wakeups_per_second={wakes:.2} templates={TEMPLATES}"
     );
     assert!(resident_kib < MAX_IDLE_KIB, "{resident_kib} KiB of an idle agent, maximum {MAX_IDLE_KIB}");
+}
+
+/// Measures an agent with `count` sessions, each with a token file: the time until all are written, and what it takes then. Tokens are
+/// not looked up, so that nothing is due while it is idle.
+fn measure_growth(program: &str, folder: &Path, url: &str, count: usize, seconds: u64) {
+    let folder = tempfile::tempdir_in(folder).unwrap();
+    let sinks = folder.path().join("sinks");
+    std::fs::create_dir(&sinks).unwrap();
+    let path = folder.path().join("keyward.toml");
+    let ca = folder.path().with_file_name("ca.pem");
+    let mut text = format!("[server.main]\nkind = \"vault\"\naddress = \"{url}\"\nca_file = \"{}\"\n", ca.display());
+    for at in 0..count {
+        write!(
+            text,
+            "[session.s{at}]\ncheck_interval = \"off\"\n[session.s{at}.cloud]\nrole = \"web\"\nresource = \"{RESOURCE}\"\n\
+             [sink.s{at}]\nsession = \"s{at}\"\npath = \"{}/{at}\"\n",
+            sinks.display()
+        )
+        .unwrap();
+    }
+    std::fs::write(&path, text).unwrap();
+    let start = Instant::now();
+    let child = Agent::start(program, &path.display().to_string());
+    let mut threads = 0;
+    let is_token = |name: &std::ffi::OsStr| !name.as_encoded_bytes().starts_with(b".");
+    let written =
+        || std::fs::read_dir(&sinks).unwrap().filter(|file| is_token(&file.as_ref().unwrap().file_name())).count();
+    while written() < count {
+        assert!(start.elapsed() < Duration::from_mins(2), "{} sinks are written after two minutes", written());
+        threads = threads.max(child.field("Threads:"));
+        std::thread::sleep(Duration::from_millis(1 + count as u64 / 50));
+    }
+    let (time, busy) = (start.elapsed(), child.cpu_ticks());
+    // Threads without work end after 10 s, and the pages of code that ran once are released after 4 s.
+    std::thread::sleep(Duration::from_secs(12));
+    let (ticks, before) = (child.cpu_ticks(), child.context_switches());
+    std::thread::sleep(Duration::from_secs(seconds));
+    let idle_ticks = child.cpu_ticks() - ticks;
+    println!(
+        "sessions={count} written_ms={:.0} cpu_ms={} most_threads={threads} threads={} descriptors={} rss_kib={} \
+         idle_cpu_ms_per_second={:.1} idle_wakeups_per_second={:.2}",
+        millis(time),
+        busy * 10,
+        child.field("Threads:"),
+        std::fs::read_dir(format!("/proc/{}/fd", child.0.id())).unwrap().count(),
+        child.field("VmRSS:"),
+        idle_ticks as f64 * 10.0 / seconds as f64,
+        wake_ups(&before, &child.context_switches()) as f64 / seconds as f64
+    );
 }
 
 /// Starts the emulated Azure and Vault; returns the URL of Vault.
@@ -232,8 +292,16 @@ impl Agent {
         threads.map(|thread| (thread.clone(), parse_field(&status(&thread), "voluntary_ctxt_switches:"))).collect()
     }
 
-    fn resident_kib(&self) -> u64 {
-        parse_field(&std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap(), "VmRSS:")
+    /// Returns a number of the process's status, such as `VmRSS:` in KiB.
+    fn field(&self, name: &str) -> u64 {
+        parse_field(&std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap(), name)
+    }
+
+    /// Returns the CPU time of user and system, in hundredths of a second.
+    fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
+        fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 }
 

@@ -11,6 +11,7 @@ mod end_to_end;
 mod hanging_sinks;
 #[cfg(feature = "acl")]
 mod journal;
+mod many_sessions;
 mod memory;
 mod offline;
 mod proxy_tls;
