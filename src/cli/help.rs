@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn every_command_stands_in_one_group_on_a_line_of_at_most_80_columns() {
-        let command = crate::cli::Cli::command();
+        let command = crate::cli::Cli::<crate::cli::Command>::command();
         for it in command.get_subcommands() {
             let groups = GROUPS.iter().filter(|(_, names)| names.contains(&it.get_name())).count();
             assert_eq!(groups, 1, "{}", it.get_name());

@@ -59,7 +59,7 @@ use keyward_telemetry::error_code::ErrorCode;
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
 #[derive(Debug, Parser)]
 #[command(name = "keyward", version, arg_required_else_help = true, after_help = help::EXIT_CODES)]
-struct Cli {
+struct Cli<C: Subcommand = Command> {
     /// Log level: error, warn, info, debug or trace, or a list like info,hyper=warn [default: the configuration's, else info]
     #[arg(long, global = true, help_heading = "Global options", value_name = "LEVEL", value_parser = level)]
     log_level: Option<config::Log>,
@@ -67,7 +67,14 @@ struct Cli {
     #[arg(long, global = true, help_heading = "Global options", value_name = "FORMAT")]
     log_format: Option<Format>,
     #[command(subcommand)]
-    command: Command,
+    command: C,
+}
+
+/// The agent's command alone: the definitions of all commands take a millisecond to build, for which its first token would wait.
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    /// As [`Command::Run`]
+    Run(run::Run),
 }
 
 #[derive(Debug, Subcommand)]
@@ -203,13 +210,18 @@ pub fn main() -> ExitCode {
         return credential::respond(by, &arguments).into();
     }
     let args: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let has_single_dash = args.iter().any(|word| word.len() > 2 && word.starts_with('-') && !word.starts_with("--"));
+    // Help and errors are those of the whole command line.
+    if !has_single_dash && let Ok(Cli { log_level, log_format, command: AgentCommand::Run(run) }) = Cli::try_parse() {
+        return run_command(Cli { log_level, log_format, command: Command::Run(run) });
+    }
     if let Some(suggestion) = suggestions::find_single_dash(&command(), &args) {
         print_error(&suggestion);
         return Exit::Failed.into();
     }
     let parsed = command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    let cli = match parsed {
-        Ok(cli) => cli,
+    match parsed {
+        Ok(cli) => run_command(cli),
         Err(error) => {
             if let Some(suggestion) = suggestions::find(&error, &command(), &args) {
                 print_error(&suggestion);
@@ -224,9 +236,12 @@ pub fn main() -> ExitCode {
                 return Exit::Failed.into();
             }
             record_write_failure(printed);
-            return finish_output(Exit::Ok).into();
+            finish_output(Exit::Ok).into()
         }
-    };
+    }
+}
+
+fn run_command(cli: Cli) -> ExitCode {
     let log = LogChoice {
         level: cli.log_level,
         format: cli.log_format.map(|format| match format {
@@ -280,7 +295,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
 
 /// Returns the definitions of all commands, for completion scripts and documents.
 pub fn command() -> clap::Command {
-    help::group_commands(Cli::command())
+    help::group_commands(Cli::<Command>::command())
 }
 
 /// Prints a line of a command's own output.
@@ -356,7 +371,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent_takes_no_secret_and_has_an_example_for_every_command() {
-        let mut left = vec![Cli::command()];
+        let mut left = vec![Cli::<Command>::command()];
         left[0].clone().debug_assert();
         while let Some(command) = left.pop() {
             left.extend(command.get_subcommands().cloned());
