@@ -88,7 +88,7 @@ pub(crate) async fn notify(
             phases.mark_unchanged();
             send(&[NotifyState::Ready]);
             tracing::info!(event = "agent.ready", "ready");
-            release_at = Some(clock.now() + START_ENDS_AFTER);
+            release_at = Some(clock.now() + RELEASE_AFTER);
         }
         if release_at.is_some_and(|at| clock.now().until(at).is_zero()) {
             release_at = Some(clock.now() + RELEASE_EVERY);
@@ -115,15 +115,19 @@ pub(crate) async fn notify(
             _ = phases.changed() => {}
             () = clock.sleep_until_some(wake.map(|wake| clock.now() + wake)) => {}
             () = clock.sleep_until_some(release_at) => {}
+            () = os::page_release_requested() => {
+                let soon = clock.now() + RELEASE_AFTER;
+                release_at = release_at.map(|at| if at.boot < soon.boot { at } else { soon });
+            }
             () = stop.cancelled() => break,
         }
     }
 }
 
-/// Time after "ready" until the requests that waited for it are served, so that only the start used their code.
-const START_ENDS_AFTER: Duration = Duration::from_secs(4);
-/// Time between two releases of the program's pages. A check of the token maps 2.5 MiB of code, and the next one is minutes away;
-/// a busy process maps its pages again by some hundred page faults.
+/// Time after "ready", and after a call to a server, until what follows it is done, such as the requests that waited for it. A check of
+/// the token maps megabytes of code, and the next one is minutes away.
+const RELEASE_AFTER: Duration = Duration::from_secs(4);
+/// Time between two releases of the program's pages. A busy process maps its pages again by some hundred page faults.
 const RELEASE_EVERY: Duration = Duration::from_mins(1);
 // Each message allows four intervals more, so that a late one does not end the start (`EXTEND_TIMEOUT_USEC=`, sd_notify(3)).
 const EXTEND_EVERY: Duration = Duration::from_secs(15);

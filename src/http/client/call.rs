@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use keyward_machine::os::request_page_release;
 use keyward_telemetry::error_chain::{causes, format_chain};
 use keyward_telemetry::error_code::ErrorCode;
 use reqwest::RequestBuilder;
@@ -87,9 +88,10 @@ impl Client {
     ) -> Result<ClientResponse, TransportError> {
         let server = || self.name.clone();
         let call = async { self.open(request, time).await?.read_all(time, limit).await };
-        tokio::time::timeout(time, call)
-            .await
-            .unwrap_or_else(|_| Err(TransportError::TimedOut { server: server(), after: time }))
+        let result = tokio::time::timeout(time, call).await;
+        // Calls are minutes apart.
+        request_page_release();
+        result.unwrap_or_else(|_| Err(TransportError::TimedOut { server: server(), after: time }))
     }
 
     /// Sends a request and reads the head of its response within `time`; the body is read chunk by chunk afterwards.
