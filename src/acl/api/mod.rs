@@ -1,6 +1,6 @@
 //! HTTP API of the ACL server, in Consul's wire format; login and token calls also in Vault's.
 //!
-//! It uses hyper directly. `operation` is the table of operations with their paths and handlers, `router` finds the operation of
+//! `operation` is the table of operations with their paths and handlers, `router` finds the operation of
 //! a request, `request` authenticates the caller, `blocking_query` waits for changes, `error` has all statuses and texts of errors.
 
 // 0: formats, options and shared state

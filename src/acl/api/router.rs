@@ -51,7 +51,7 @@ impl Router {
         if let Err(error) = self.browser_guard.verify(&request) {
             matched = Err(error.to_response(dialect));
         }
-        // Transfer-Encoding beside Content-Length: hyper reads by the former, a proxy before it may read by the latter
+        // Transfer-Encoding beside Content-Length: the server reads by the former, a proxy before it may read by the latter
         // (RFC 9112, 6.3).
         if request.body().size_hint().exact().is_none() && request.headers().contains_key(header::CONTENT_LENGTH) {
             matched = Err(ApiError::AmbiguousLength.to_response(dialect));

@@ -111,8 +111,7 @@ impl RequestSender {
         if options.with_session { options.tokens.current_token().map(Some) } else { Ok(None) }
     }
 
-    /// Prepares a request. `parts` can be dropped afterwards: held, they would make hyper read the caller's connection into
-    /// another buffer.
+    /// Prepares a request. `parts` can be dropped afterwards: they hold the received head.
     pub(super) fn prepare(
         &self,
         options: ForwardOptions,

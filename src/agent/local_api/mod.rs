@@ -9,7 +9,7 @@
 //! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
 //! | `GET /metrics` | OpenMetrics text |
 //!
-//! Responses are JSON; an error is `{"errors": ["why"]}`. The API uses hyper directly: a router and its layers would double the
+//! Responses are JSON; an error is `{"errors": ["why"]}`. The API has no framework: a router and its layers would double the
 //! cost of a token read.
 
 mod endpoints;
