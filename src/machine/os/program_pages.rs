@@ -22,9 +22,10 @@ unsafe extern "C" {
     static etext: u8;
 }
 
-/// Unmaps the code of the program and of its libraries, and the program's constants before it. Code that runs again is mapped again from the page cache; the rest no
-/// longer counts as resident, and the kernel may evict it. The start parses files, builds trust stores and applies the sandbox,
-/// so that most of the pages that it mapped are never used again. A check of the token uses TLS and JSON every few minutes.
+/// Unmaps the code of the program and of its libraries, and the program's constants before it. Code that runs again is mapped again
+/// from the page cache; the rest no longer counts as resident, and the kernel may evict it. The start parses files, builds trust stores
+/// and applies the sandbox, so that most of the pages that it mapped are never used again. A check of the token uses TLS and JSON every
+/// few minutes.
 ///
 /// # Errors
 /// The kernel refused, for example because the program's pages are locked. Nothing depends on the release.

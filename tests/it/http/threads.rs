@@ -231,7 +231,7 @@ async fn connections_to_an_upstream_stay_with_a_thread_and_have_one_limit() {
 
 type ProxyBody = Either<ResponseBody, Full<Bytes>>;
 
-/// Forwards requests without a body.
+/// Forwards each request as it comes.
 fn forward_by(
     forwarder: Forwarder,
 ) -> impl Fn(Peer, Request<IncomingBody>) -> std::pin::Pin<Box<dyn Future<Output = Response<ProxyBody>> + Send>> + Clone
