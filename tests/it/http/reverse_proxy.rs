@@ -81,13 +81,7 @@ impl Scene {
         let service = move |peer: Peer, request: Request<IncomingBody>| {
             let forwarder = forwarder.clone();
             Box::pin(async move {
-                let (parts, body) = request.into_parts();
-                let body = RequestBody::Streamed(body);
-                let host = HeaderValue::from_static("up");
-                let target = parts.uri.path_and_query().unwrap();
-                let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
-                let head = RequestHead::new(line, &parts.headers, |_| true, &body);
-                match forwarder.send(peer.group(), &head, body, limit).await {
+                match forward(&forwarder, peer, request, limit).await {
                     Ok(response) => response.map(Either::Left),
                     Err(error) => error_response(&error),
                 }
@@ -107,6 +101,22 @@ impl Scene {
             .get_or_create(&ListenerLabel { listener: "back".to_owned() })
             .get()
     }
+}
+
+/// Forwards a request as it comes, to the host `up`.
+pub(super) async fn forward(
+    forwarder: &Forwarder,
+    peer: Peer,
+    request: Request<IncomingBody>,
+    limit: Duration,
+) -> Result<Response<ResponseBody>, ForwardError> {
+    let (parts, body) = request.into_parts();
+    let body = RequestBody::Streamed(body);
+    let host = HeaderValue::from_static("up");
+    let target = parts.uri.path_and_query().unwrap();
+    let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
+    let head = RequestHead::new(line, &parts.headers, |_| true, &body);
+    forwarder.send(peer.group(), &head, body, limit).await
 }
 
 fn error_response(error: &ForwardError) -> Response<Either<ResponseBody, Full<Bytes>>> {

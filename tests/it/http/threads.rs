@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{Request, Response};
 use http_body_util::{Either, Full};
-use keyward_http::reverse_proxy::{
-    Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
-};
+use keyward_http::reverse_proxy::{Forwarder, ForwarderOptions, ResponseBody, UpstreamAddress};
 use keyward_http::server::{
     Endpoint, HttpMetrics, IncomingBody, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
 };
@@ -20,6 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::reverse_proxy::forward;
 use crate::harness::raw::Raw;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -238,14 +237,8 @@ fn forward_by(
 {
     move |peer, request| {
         let forwarder = forwarder.clone();
-        Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            let body = RequestBody::Streamed(body);
-            let host = HeaderValue::from_static("up");
-            let target = parts.uri.path_and_query().unwrap();
-            let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
-            let head = RequestHead::new(line, &parts.headers, |_| true, &body);
-            forwarder.send(peer.group(), &head, body, Duration::from_secs(10)).await.unwrap().map(Either::Left)
-        })
+        Box::pin(
+            async move { forward(&forwarder, peer, request, Duration::from_secs(10)).await.unwrap().map(Either::Left) },
+        )
     }
 }
