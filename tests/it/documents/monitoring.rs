@@ -9,7 +9,7 @@ use super::{read, rows, texts};
 const ALERTS: &str = "packaging/monitoring/alerts.yaml";
 const TESTS: &str = "packaging/monitoring/alerts.test.yaml";
 const DASHBOARD: &str = "packaging/monitoring/dashboard.json";
-const RUNBOOKS: &str = "docs/operations.md";
+const RUNBOOKS: &str = "docs/operations/monitoring.md";
 
 /// Names of all time series: of the metrics reference, which is compared with the code, with the suffixes of histograms.
 fn series() -> BTreeSet<String> {

@@ -1,5 +1,5 @@
 //! The fault contract: the program, an emulated Vault, a proxy that breaks their connections, and a watcher that asks for
-//! the token all the time. `tests/faults` runs these cases and writes their report; docs/fault-contract.md explains it.
+//! the token all the time. `tests/faults` runs these cases and writes their report; docs/internals/fault-contract.md explains it.
 
 mod record;
 mod watcher;

@@ -1,5 +1,5 @@
 //! The soak: one process with everything in it, under load and a fault each minute, and a check of each response. `tests/soak` runs it for
-//! as long as one likes and draws its curves; docs/soak.md explains it.
+//! as long as one likes and draws its curves; docs/internals/soak.md explains it.
 
 mod plan;
 mod fault;

@@ -1,6 +1,6 @@
 //! Ten thousand agents around an outage, a start and a mass revocation: times to a token, and logins per second at the server.
 //!
-//! `tests/herd` makes docs/herd.md and its curves from the same simulation.
+//! `tests/herd` makes docs/internals/fleet.md and its curves from the same simulation.
 
 mod report;
 mod simulation;
@@ -147,7 +147,7 @@ impl Limit {
     }
 }
 
-/// Checks the bounds of docs/herd.md: seconds to a token for 99 of 100 waiting callers, and logins per second with those refused.
+/// Checks the bounds of docs/internals/fleet.md: seconds to a token for 99 of 100 waiting callers, and logins per second with those refused.
 fn check(recovery: Recovery, p99: f64, attempted: u32) -> Recovery {
     assert!(recovery.p99() <= p99 && recovery.peak.attempted <= attempted, "{recovery}");
     recovery
