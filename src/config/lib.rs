@@ -14,6 +14,7 @@ mod values;
 mod need;
 mod sections;
 pub mod references;
+mod toml_text;
 
 // 1: tables, checks of the machine, the files
 mod reader;
@@ -76,3 +77,4 @@ pub use self::sections::{
     Agent, Credential, CredentialContent, CredentialGrant, Listener, Log, LogFormat, ReadyWhen, SandboxMode,
     SecretSettings, Serves, Session, Sink, SystemdCredentials, Template,
 };
+pub use self::toml_text::TomlText;
