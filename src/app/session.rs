@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use keyward_agent::callers::CallerRegistry;
-use keyward_agent::identity::{ConsumedSecrets, IdentityMethod};
+use keyward_agent::identity::{CloudIdentityOptions, ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
 use keyward_agent::login::Login;
 use keyward_agent::output_watch::OutputWatch;
 use keyward_agent::server_client::{ServerClient, ServerClientOptions};
@@ -176,38 +176,61 @@ impl RunningSession {
 /// Plans the sessions.
 pub(super) fn plan(running: &Sessions, new: &[config::Session], shared: &Shared) -> anyhow::Result<SessionsPlan> {
     let mut plan = Plan::new(&BTreeSet::new());
-    let mut clients = Vec::new();
+    let mut connections = SharedConnections::default();
     for options in new {
         let options = SessionOptions(options.clone());
         let before = running.running.get(&options.0.name);
         let claim = running.claim(&options.0.name, &[]);
-        let build = |claim: &Claim| build(&options, before, &mut clients, claim, shared);
+        let build = |claim: &Claim| build(&options, before, &mut connections, claim, shared);
         running.plan(&mut plan, claim, options.clone(), build)?;
     }
     Ok(plan)
 }
 
-/// Clients of the servers of a plan. Sessions of one server share its client: the TLS configuration of each takes 40 KiB.
-type ServerClients = Vec<(ServerClientOptions, ServerClient)>;
+/// Connections that the sessions of a plan share.
+#[derive(Default)]
+struct SharedConnections {
+    /// Clients of the servers: the TLS configuration of each takes 40 KiB.
+    clients: Vec<(ServerClientOptions, ServerClient)>,
+    /// Azure identities: sessions that log in at the same time share a request.
+    identities: Vec<(CloudIdentityOptions, SharedSource)>,
+}
 
-fn client_of(
-    options: &ServerClientOptions,
-    clients: &mut ServerClients,
-    shared: &Shared,
-) -> anyhow::Result<ServerClient> {
-    if let Some((_, client)) = clients.iter().find(|(built, _)| built == options) {
-        return Ok(client.for_another_session());
+impl SharedConnections {
+    fn client(&mut self, options: &ServerClientOptions, metrics: &Metrics) -> anyhow::Result<ServerClient> {
+        if let Some((_, client)) = self.clients.iter().find(|(built, _)| built == options) {
+            return Ok(client.for_another_session());
+        }
+        let client = ServerClient::build(options)?.with_metrics(metrics);
+        self.clients.push((options.clone(), client.clone()));
+        Ok(client)
     }
-    let client = ServerClient::build(options)?.with_metrics(&shared.metrics);
-    clients.push((options.clone(), client.clone()));
-    Ok(client)
+
+    fn identity(
+        &mut self,
+        session: &config::Session,
+        client: &ServerClient,
+        consumed: &ConsumedSecrets,
+        clock: Clock,
+    ) -> anyhow::Result<Box<dyn IdentitySource>> {
+        let IdentityMethod::Cloud(options) = &session.identity else {
+            let namespace = session.login.namespace.as_deref();
+            return Ok(session.identity.build_with(clock, client, namespace, consumed)?);
+        };
+        if let Some((_, source)) = self.identities.iter().find(|(built, _)| *built == **options) {
+            return Ok(Box::new(source.clone()));
+        }
+        let source = SharedSource::new(options.build(clock)?);
+        self.identities.push((*options.clone(), source.clone()));
+        Ok(Box::new(source))
+    }
 }
 
 /// Builds the chain. It takes over from `before`, the session that it replaces, what may be kept.
 fn build(
     session: &SessionOptions,
     before: Option<&Part<SessionOptions, RunningSession>>,
-    clients: &mut ServerClients,
+    connections: &mut SharedConnections,
     claim: &Claim,
     shared: &Shared,
 ) -> anyhow::Result<(RunningSession, Work)> {
@@ -215,10 +238,8 @@ fn build(
     let consumed = before.filter(keeps_consumed).map(|before| before.handle.consumed.clone()).unwrap_or_default();
     let options = &session.0;
     let context = || format!("session {}", options.name);
-    let upstream = client_of(&options.upstream, clients, shared).with_context(context)?;
-    let namespace = options.login.namespace.as_deref();
-    let clock = shared.clock.clone();
-    let identity = options.identity.build_with(clock, &upstream, namespace, &consumed).with_context(context)?;
+    let upstream = connections.client(&options.upstream, &shared.metrics).with_context(context)?;
+    let identity = connections.identity(options, &upstream, &consumed, shared.clock.clone()).with_context(context)?;
     let login = Login::new(upstream, options.login.clone());
     let (publisher, watch) = credential_channel("no login has succeeded yet");
     let refresh_signal = RefreshSignal::new(shared.clock.clone());

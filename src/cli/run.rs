@@ -15,6 +15,7 @@ use keyward_machine::command::{
 };
 use keyward_telemetry::error_code::ErrorCode;
 use rustix::process::Signal;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -160,10 +161,14 @@ pub(super) fn take_activated_sockets(environment: &Environment) -> std::io::Resu
 pub(super) fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
     #[cfg(feature = "acl")]
     if config.acl.is_some() {
-        return tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        return Builder::new_multi_thread().max_blocking_threads(MAX_BLOCKING_THREADS).enable_all().build();
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+    Builder::new_current_thread().max_blocking_threads(MAX_BLOCKING_THREADS).enable_all().build()
 }
+
+/// Threads for work that blocks: files, and lookups of names, which take half of them at most. A thousand sessions that write their
+/// tokens at once would start hundreds, each with memory of its own, for work that the disk does one by one.
+const MAX_BLOCKING_THREADS: usize = 12;
 
 /// Starts the log with the settings of the command line, or those of the configuration. Returns a handle that changes
 /// the level on reload, unless the command line sets it.

@@ -9,7 +9,7 @@ use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::outage::Outage;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 /// Time for which known addresses are used after the name was last resolved.
@@ -24,6 +24,12 @@ static NAMES: Mutex<BTreeMap<String, ResolvedName>> = Mutex::new(BTreeMap::new()
 /// Lookups that run, by name. A name has one at most: each occupies a thread, for half a minute without an answer, and a caller
 /// that gives up does not end it.
 static LOOKUPS: Mutex<BTreeMap<String, LookupResult>> = Mutex::new(BTreeMap::new());
+
+/// Permits of lookups that run: a resolver without a server leaves threads to the work with files.
+static PERMITS: Semaphore = Semaphore::const_new(MAX_LOOKUPS);
+
+/// Limit of lookups that run, half of the threads of `keyward run` that may block.
+const MAX_LOOKUPS: usize = 6;
 
 /// Result of a lookup: addresses or an error; `None` until it has ended.
 type LookupResult = watch::Receiver<Option<Result<Vec<IpAddr>, String>>>;
@@ -84,7 +90,7 @@ fn join_lookup(host: &str) -> LookupResult {
     drop(lookups);
     // Also runs if the lookup never starts, as at the end of the runtime.
     let running = scopeguard::guard(host, |host| drop(self::lookups().remove(&host)));
-    tokio::task::spawn_blocking(move || {
+    let lookup = move || {
         let addresses = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
         let addresses = addresses.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
         if let Ok(addresses @ [_, ..]) = addresses.as_deref() {
@@ -92,6 +98,11 @@ fn join_lookup(host: &str) -> LookupResult {
         }
         drop(running);
         sender.send_replace(Some(addresses));
+    };
+    tokio::spawn(async move {
+        // The semaphore is never closed.
+        let _permit = PERMITS.acquire().await.ok();
+        drop(tokio::task::spawn_blocking(lookup).await);
     });
     receiver
 }

@@ -6,7 +6,7 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_code::ErrorCode;
 
 /// Error of an identity source after all attempts.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{source_name}: {message}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default())]
 pub struct IdentityError {
     /// Class of the error, which decides on retries.

@@ -31,6 +31,7 @@ mod jwt_file;
 
 // Layer 3: the source of a session
 mod cloud_source;
+mod shared_source;
 mod method;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -52,6 +53,7 @@ pub use jwt_file::JwtFileOptions;
 pub use method::IdentityMethod;
 pub(crate) use preflight::{PreflightVerdict, preflight};
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
+pub use shared_source::SharedSource;
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,7 +123,7 @@ pub trait IdentitySource: std::fmt::Debug + Send + Sync {
 }
 
 /// Proof of an identity, which a login sends.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum IdentityProof {
     /// A token whose issuer the server trusts.
     Signed(Box<SignedToken>),
@@ -139,7 +141,7 @@ pub enum IdentityProof {
 }
 
 /// A signed identity token, and the login fields that go with it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SignedToken {
     /// Signed token, which is a credential.
     pub jwt: SecretString,
