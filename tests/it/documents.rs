@@ -6,8 +6,11 @@ mod commands;
 mod error_codes;
 mod events;
 mod exit_codes;
+mod guides;
 mod metrics;
 mod monitoring;
+mod packaging_tools;
+mod questions;
 mod security;
 
 use std::path::Path;
@@ -119,13 +122,16 @@ fn the_index_lists_every_document_and_the_map_names_folders_that_exist() {
         all.iter().filter_map(|(path, _)| path.strip_prefix("docs/")).filter(|path| !listed(path)).collect();
     assert!(missing.is_empty(), "docs/README.md does not list {missing:?}");
 
-    let readme = read("README.md");
-    let map = readme.split_once("\n## Map\n").unwrap().1.split("\n## ").next().unwrap();
+    let architecture = read("ARCHITECTURE.md");
+    let map = architecture.split_once("\n## The parts\n").unwrap().1.split("\n## ").next().unwrap();
     let folders: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next()).collect();
     let folders: Vec<&str> =
         folders.iter().flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
     assert!(folders.len() > 10, "the map was not found: {folders:?}");
     for folder in folders {
-        assert!(Path::new(ROOT).join(folder).is_dir(), "README.md names the folder {folder}, which does not exist");
+        assert!(
+            Path::new(ROOT).join(folder).is_dir(),
+            "ARCHITECTURE.md names the folder {folder}, which does not exist"
+        );
     }
 }

@@ -60,6 +60,28 @@ fn it_prints_one_screen_and_its_log_is_in_a_file() {
     assert_eq!(show.dev.output(), screen);
 }
 
+/// The screen with the usual folder, without the numbers of ports.
+fn stable(screen: &str, dir: &str) -> String {
+    let ports = regex_lite::Regex::new(r"127\.0\.0\.1:\d+").unwrap();
+    let screen = screen.replace(dir, "~/.local/state/keyward-dev");
+    let (screen, _) = screen.split_once("Ctrl-C stops it.").unwrap();
+    ports.replace_all(screen, "127.0.0.1:PORT").into_owned()
+}
+
+#[test]
+fn the_readme_shows_the_screen() {
+    let show = Show::start();
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, shown) = readme.split_once("```text\n").unwrap();
+    let dir = show.dir.to_str().unwrap();
+    let lines = |screen: &str| -> Vec<String> {
+        // The comments of the commands stand where the longest folder lets them.
+        stable(screen, dir).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let screen = show.dev.output();
+    assert_eq!(lines(shown), lines(&screen), "README.md does not show the screen of `keyward dev`:\n{screen}");
+}
+
 #[test]
 fn every_other_command_works_against_it_with_its_variables() {
     let show = Show::start();
