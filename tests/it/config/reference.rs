@@ -215,3 +215,45 @@ fn the_reference_has_the_default_of_every_key() {
     assert!(compared > 70, "only {compared} defaults were compared");
     assert!(wrong.is_empty(), "{DOCUMENT}: {wrong:#?}");
 }
+
+/// The first block of TOML in a part of the reference.
+fn example(part: &str) -> Option<&str> {
+    let (_, rest) = part.split_once("\n```toml\n")?;
+    Some(rest.split_once("```").unwrap().0)
+}
+
+/// True if a text has a table of this heading, such as "[sink.web.encrypt]" for "`[sink.NAME.encrypt]`".
+fn has_table(text: &str, heading: &str) -> bool {
+    let names = |table: &str| -> Vec<String> { table.split('.').map(str::to_owned).collect() };
+    let wanted = names(heading.trim_start_matches("`[").split(']').next().unwrap());
+    text.lines().filter_map(|line| line.strip_prefix('[')?.strip_suffix(']')).map(names).any(|table| {
+        table.len() == wanted.len()
+            && table.iter().zip(&wanted).all(|(name, wanted)| wanted == "NAME" || name == wanted)
+    })
+}
+
+#[test]
+fn each_section_of_the_reference_has_an_example_that_passes_the_check() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT)).unwrap();
+    let (head, _) = text.split_once("\n## ").unwrap();
+    let (server, session) = example(head).unwrap().split_once("\n\n").unwrap();
+    let mut wrong = Vec::new();
+    for part in text.split("\n## ").skip(1) {
+        let heading = part.lines().next().unwrap();
+        let Some(example) = example(part).filter(|example| has_table(example, heading)) else {
+            wrong.push(format!("{heading} has no example"));
+            continue;
+        };
+        let mut whole = example.to_owned();
+        for (table, common) in [("[session.", session), ("[server.", server)] {
+            if !example.contains(table) {
+                whole = format!("{common}\n\n{whole}");
+            }
+        }
+        let outcome = check(&whole).1;
+        // An example of a section need not use every session and server.
+        let warnings = outcome.warnings.iter().filter(|warning| warning.code.to_string() != "KW-1016");
+        wrong.extend(outcome.errors.iter().chain(warnings).map(|error| format!("{heading} {error}")));
+    }
+    assert!(wrong.is_empty(), "{DOCUMENT}: {wrong:#?}");
+}
