@@ -1,5 +1,7 @@
 //! The guides for people: their commands run, their configurations pass the check, and the files that they name exist.
 
+mod expected_output;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -21,18 +23,26 @@ fn blocks(document: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-#[expect(clippy::disallowed_methods, reason = "the shell needs the path to the system's programs")]
-fn path_variable() -> String {
-    std::env::var("PATH").unwrap()
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shell needs the path to the system's programs; the developer says what to write"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
-/// Runs the shell blocks of a tutorial in order, in an empty folder; returns their output.
+/// A line that the script prints before each block.
+const MARK: &str = "@@ block";
+
+/// Runs the shell blocks of a tutorial in order, in an empty folder, and compares the output of each with the block of text under it;
+/// returns their output. With INSTA_UPDATE=always it writes outputs that differ into the tutorial.
 fn follow(document: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("tutorial.sh");
-    std::fs::write(&script, blocks(document, "sh").join("\n")).unwrap();
+    let commands: Vec<String> = blocks(document, "sh").iter().map(|block| format!("echo '{MARK}'\n{block}")).collect();
+    std::fs::write(&script, commands.concat()).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), path_variable());
+    let path = format!("{}:{}", programs.display(), variable("PATH").unwrap());
     let printed = folder.path().join("printed.txt");
     let output = std::fs::File::create(&printed).unwrap();
     // To a file, since a server in the background would keep a pipe open; when a step fails, the trap ends that server.
@@ -48,7 +58,8 @@ fn follow(document: &str) -> String {
     let output = std::fs::read_to_string(&printed).unwrap();
     let log = std::fs::read_to_string(folder.path().join("acl.log")).unwrap_or_default();
     assert!(status.success(), "{document}: {status}\n{output}\n{log}");
-    output
+    expected_output::compare(document, &output, folder.path());
+    output.replace(&format!("{MARK}\n"), "")
 }
 
 #[test]
@@ -102,7 +113,7 @@ fn the_configuration_of_the_tutorial_of_terraform_gives_programs_the_address_and
     let local_token = "0123456789abcdef0123456789abcdef";
     std::fs::write(folder.path().join("gateway.token"), local_token).unwrap();
     let file = format!("{place}/keyward.toml");
-    let variables = [("PATH", path_variable()), ("HOME", place.to_owned())];
+    let variables = [("PATH", variable("PATH").unwrap()), ("HOME", place.to_owned())];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let (code, output, error) = run(&["exec", "-c", &file, "--", "env"], &variables);
     assert_eq!(code, 0, "{error}");
@@ -133,10 +144,16 @@ fn each_place_that_the_architecture_names_exists() {
     }
 }
 
+/// Targets of the links of a document: in the text, and of the names that its last lines define.
+fn targets(text: &str) -> impl Iterator<Item = &str> {
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let named = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ").map(|(_, target)| target));
+    inline.chain(named).filter(|target| !target.contains("://"))
+}
+
 /// Targets of the relative links of a document, without their anchors.
 fn links(text: &str) -> Vec<&str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
-    let relative = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
+    let relative = targets(text).filter(|target| !target.starts_with('#'));
     relative.map(|target| target.split('#').next().unwrap()).collect()
 }
 
@@ -175,8 +192,8 @@ fn every_link_between_documents_leads_to_a_file_and_a_heading() {
                 broken.push(format!("{}: {target}", document.display()));
             }
         }
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target)) {
-            let Some((file, fragment)) = link.split_once('#').filter(|_| !link.contains("://")) else { continue };
+        for link in targets(&text) {
+            let Some((file, fragment)) = link.split_once('#') else { continue };
             let target = if file.is_empty() { document.clone() } else { document.parent().unwrap().join(file) };
             let Ok(text) = std::fs::read_to_string(&target) else { continue };
             let mut headings =
