@@ -247,7 +247,7 @@ Try, in another shell:
   cat {dir}/instance.token; echo
 
   # Use it: read the token's own record on the ACL server; read a secret with the other session's token
-  curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {acl}/v1/acl/token/self
+  curl -s -H "X-Consul-Token: $(cat {dir}/instance.token)" {acl}/v1/acl/token/self
   curl -s -H "X-Vault-Token: $({program} token --config {config} --session workload)" {secrets}/v1/secret/data/example
 
   # The same without a token: Vault clients work on this socket, and the agent adds the token
