@@ -97,7 +97,8 @@ fn two_links_lead_from_the_readme_to_the_answer_of_each_question() {
     let first = links("README.md");
     let mut reached = first.clone();
     reached.insert(("README.md".to_owned(), String::new()));
-    for (path, _) in first.iter().filter(|(path, _)| path.ends_with(".md")) {
+    let is_document = |path: &str| Path::new(path).extension().is_some_and(|extension| extension == "md");
+    for (path, _) in first.iter().filter(|(path, _)| is_document(path)) {
         reached.extend(links(path));
     }
     let mut wrong = Vec::new();

@@ -21,7 +21,7 @@ pub(super) fn compare(document: &str, output: &str, folder: &Path) {
     let mut differences = String::new();
     for (part, output) in parts.zip(&outputs) {
         let (commands, rest) = part.split_once("```\n").unwrap();
-        written += &format!("```sh\n{commands}```\n");
+        written.extend(["```sh\n", commands, "```\n"]);
         let (expected, rest) = match rest.strip_prefix("\n```text\n") {
             Some(block) => block.split_once("```\n").unwrap(),
             None => ("", rest),
@@ -32,11 +32,11 @@ pub(super) fn compare(document: &str, output: &str, folder: &Path) {
         let output = if fits(&lines(expected), &lines(output)) {
             expected
         } else {
-            differences += &format!("\n{commands}prints\n{output}and not\n{expected}");
+            differences.extend(["\n", commands, "prints\n", output, "and not\n", expected]);
             output
         };
         if !output.is_empty() {
-            written += &format!("\n```text\n{output}```\n");
+            written.extend(["\n```text\n", output, "```\n"]);
         }
         written += rest;
     }
