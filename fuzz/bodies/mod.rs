@@ -12,6 +12,7 @@ pub(crate) mod forward;
 pub(crate) mod gateway;
 pub(crate) mod go_paths;
 pub(crate) mod http1;
+pub(crate) mod injector;
 pub(crate) mod listener;
 pub(crate) mod messages;
 

@@ -59,7 +59,9 @@ pub mod check_result;
 pub mod probes;
 pub mod doctor;
 
-// 6: the complete program with emulators
+// 6: other processes: the injector, and the complete program with emulators
+#[cfg(feature = "injector")]
+pub mod injector;
 #[cfg(feature = "dev")]
 pub mod dev;
 

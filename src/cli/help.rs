@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use clap::Command;
 
 /// Commands by group, in the order of the help text.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["run", "exec", "dev"]),
     ("Ask the agent", &["status", "token", "wait", "retry", "healthcheck", "audit"]),
     ("Set up", &["init", "check", "doctor", "login", "template", "migrate", "policy", "explain", "completions", "man"]),
     ("ACL", &["acl"]),
     ("Terraform", &["gateway", "changes"]),
+    ("Kubernetes", &["kubernetes"]),
 ];
 
 pub(super) const EXIT_CODES: &str = "Exit codes:

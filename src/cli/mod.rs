@@ -42,6 +42,7 @@ mod exec;
 mod dev;
 mod man;
 mod explain;
+mod kubernetes;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -146,6 +147,8 @@ enum Command {
         after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token"
     )]
     Gateway(gateway::Gateway),
+    /// Add keyward to pods of Kubernetes by an admission webhook
+    Kubernetes(kubernetes::Kubernetes),
     /// Print the completion script for a shell
     #[command(after_help = "Example:\n  keyward completions bash > /etc/bash_completion.d/keyward")]
     Completions {
@@ -280,6 +283,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::Changes(changes) => changes.run(),
         #[cfg(feature = "gateway")]
         Command::Gateway(gateway) => gateway.run(log),
+        Command::Kubernetes(kubernetes) => kubernetes.run(log),
         Command::Completions { shell } => {
             // It panics where its writer fails.
             let mut script = Vec::new();

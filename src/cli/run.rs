@@ -41,6 +41,19 @@ pub(super) struct Run {
     new_store: bool,
 }
 
+impl Run {
+    /// The run of one configuration file.
+    pub(super) fn of_file(file: PathBuf, exit_after_auth: bool, timeout: Option<Duration>) -> Self {
+        Self {
+            files: ConfigFiles { config: vec![file] },
+            exit_after_auth,
+            timeout,
+            #[cfg(feature = "acl")]
+            new_store: false,
+        }
+    }
+}
+
 pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     keyward_machine::os::forbid_core_dumps()?;
     let environment = Environment::current();

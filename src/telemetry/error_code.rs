@@ -30,7 +30,7 @@ pub struct Explanation {
 }
 
 /// Groups of codes, by the first two digits.
-const GROUPS: [(u16, &str); 10] = [
+const GROUPS: [(u16, &str); 11] = [
     (10, "Configuration"),
     (11, "Login"),
     (12, "Server"),
@@ -41,6 +41,7 @@ const GROUPS: [(u16, &str); 10] = [
     (17, "Gateway"),
     (18, "Command line"),
     (19, "Machine"),
+    (20, "Kubernetes"),
 ];
 
 impl ErrorCode {

@@ -130,6 +130,11 @@ fn identity_tokens_of_the_seeds_are_accepted_if_they_are_signed() {
 }
 
 #[test]
+fn a_review_is_refused_in_one_line_or_gives_a_pod_a_configuration() {
+    run("review", 2000, bodies::injector::review);
+}
+
+#[test]
 fn a_cached_response_is_served_to_the_same_request_alone() {
     run("cached", 5000, bodies::cached::cached);
 }

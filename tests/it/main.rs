@@ -29,12 +29,14 @@ mod documents;
 mod emulators;
 #[cfg(feature = "dev")]
 mod fault_contract;
-#[cfg(all(feature = "acl", feature = "fuzzing", feature = "gateway"))]
+#[cfg(all(feature = "acl", feature = "fuzzing", feature = "gateway", feature = "injector"))]
 mod fuzz_seeds;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod harness;
 mod http;
+#[cfg(all(feature = "dev", feature = "injector"))]
+mod injector;
 #[cfg(all(feature = "dev", feature = "fuzzing"))]
 mod paths_in_go;
 #[cfg(all(feature = "dev", feature = "etcd"))]

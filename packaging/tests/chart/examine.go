@@ -11,11 +11,13 @@ import (
 	"strings"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -219,7 +221,7 @@ func references(it pod, configs, accounts map[string]bool) []string {
 	}
 	for _, volume := range it.spec.Volumes {
 		volumes[volume.Name] = true
-		if volume.ConfigMap != nil && !configs[volume.ConfigMap.Name] {
+		if volume.ConfigMap != nil && !configs[volume.ConfigMap.Name] && !strings.HasPrefix(volume.ConfigMap.Name, "given-") {
 			problems = append(problems, fmt.Sprintf("%s mounts the ConfigMap %s, which is not rendered", it.owner.name, volume.ConfigMap.Name))
 		}
 	}
@@ -265,6 +267,18 @@ func decode(it document) ([]pod, error) {
 		return nil, strict(&corev1.ServiceAccount{})
 	case "ConfigMap":
 		return nil, strict(&corev1.ConfigMap{})
+	case "Secret":
+		return nil, strict(&corev1.Secret{})
+	case "Role":
+		return nil, strict(&rbacv1.Role{})
+	case "RoleBinding":
+		return nil, strict(&rbacv1.RoleBinding{})
+	case "ClusterRole":
+		return nil, strict(&rbacv1.ClusterRole{})
+	case "ClusterRoleBinding":
+		return nil, strict(&rbacv1.ClusterRoleBinding{})
+	case "MutatingWebhookConfiguration":
+		return nil, strict(&admissionregistrationv1.MutatingWebhookConfiguration{})
 	case "Service":
 		return nil, strict(&corev1.Service{})
 	case "NetworkPolicy":

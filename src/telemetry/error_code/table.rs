@@ -361,4 +361,13 @@ error_codes! {
     1913 LandlockMissing: "nothing keeps the agent from files and programs beyond its configuration",
         "the kernel is older than 5.13 or has no landlock in its lsm=, and the unit does not make up for it",
         "install the drop-in 40-without-landlock.conf, or boot a kernel with Landlock";
+    2001 InjectionRefused: "the injector refuses a pod",
+        "an annotation has a value that keyward cannot use, asks for more than the operator allows, or has no meaning here",
+        "change or remove the annotation that the message names; docs/kubernetes-injector.md lists all";
+    2002 KubernetesApi: "the Kubernetes API cannot be called",
+        "the API server does not answer, the service account lacks a right, or the Secret or the webhook's configuration is missing",
+        "install the chart's Secret, roles and MutatingWebhookConfiguration; the message has the API server's own words";
+    2003 InjectorCertificate: "the webhook has no certificate that the API server trusts",
+        "the MutatingWebhookConfiguration has no webhooks, or another program keeps changing their caBundle",
+        "let one program set caBundle: remove it from other manifests and from cert-manager's injector";
 }

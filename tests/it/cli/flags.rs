@@ -83,7 +83,8 @@ fn help_is_no_wider_than_its_terminal() {
 fn help_lists_commands_by_group_and_exit_codes_a_line_each() {
     let (_, help, _) = run(&["--help"], &[]);
     let headings: Vec<_> = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
-    let expected = ["Run:", "Ask the agent:", "Set up:", "ACL:", "Terraform:", "Global options:", "Exit codes:"];
+    let expected =
+        ["Run:", "Ask the agent:", "Set up:", "ACL:", "Terraform:", "Kubernetes:", "Global options:", "Exit codes:"];
     assert_eq!(headings, expected);
     assert!(help.contains("\n  7   no agent or server answers\n  8   "), "{help}");
     let (_, help, _) = run(&["token", "--help"], &[]);
