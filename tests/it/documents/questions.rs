@@ -14,6 +14,7 @@ const QUESTIONS: &[(&str, &str, &str)] = &[
     ("How large is it, and what does it need?", "docs/installation.md#what-you-need-to-build", "2.9 MB"),
     ("How do I set up a VM?", "docs/tutorials/vm-with-systemd.md", "keyward init azure-vm"),
     ("How do I set up a pod?", "docs/tutorials/aks-sidecar.md", "keyward init aks"),
+    ("How do pods get secrets by annotations?", "docs/kubernetes-injector.md", "keyward.dev/inject"),
     ("How do my Terraform runs survive a new token?", "docs/tutorials/terraform.md", "keyward gateway serve"),
     ("How do I replace Vault Agent?", "docs/tutorials/from-vault-agent.md", "keyward migrate"),
     ("What replaces this setting of Vault Agent?", "docs/moving-over.md", "auto_auth"),
