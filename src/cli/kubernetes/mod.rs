@@ -31,7 +31,7 @@ enum Command {
     Annotations(annotations::Annotations),
     /// Run the agent in an injected pod, with the configuration that the webhook wrote
     #[command(
-        after_help = "Example, as the webhook writes it into a pod:\n  keyward kubernetes agent --exit-after-auth --timeout 5m"
+        after_help = "Example:\n  keyward kubernetes agent --exit-after-auth --timeout 5m"
     )]
     Agent(agent::PodAgent),
 }

@@ -88,6 +88,36 @@ async fn a_certificate_of_another_name_or_without_a_key_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_whose_time_has_come_is_replaced_and_its_authority_stays_trusted() {
+    use base64::Engine as _;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let day = time::Duration::days(1);
+    let now = time::OffsetDateTime::now_utc();
+    let dated = |mut params: CertificateParams| {
+        (params.not_before, params.not_after) = (now - day * 80, now + day * 10);
+        params
+    };
+    let authority_key = KeyPair::generate().unwrap();
+    let mut params = dated(CertificateParams::default());
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&authority_key).unwrap().pem();
+    let issuer = Issuer::new(params, authority_key);
+    let key = KeyPair::generate().unwrap();
+    let leaf = dated(CertificateParams::new(vec![super::NAME.to_owned()]).unwrap()).signed_by(&key, &issuer).unwrap();
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let api = KubernetesApi::start();
+    api.set_secret_data(json!({
+        "tls.crt": encode(&leaf.pem()), "tls.key": encode(&key.serialize_pem()), "ca.crt": encode(&authority),
+    }));
+    let webhook = Webhook::ready(&api, &[]).await;
+    let bundle = api.bundle(0);
+    assert!(bundle.matches("BEGIN CERTIFICATE").count() == 2 && bundle.contains(authority.trim()), "{bundle}");
+    assert!(webhook.process.output().contains("\"reason\":\"due\""), "{}", webhook.process.output());
+    let own = bundle.replace(&authority, "");
+    assert_eq!(webhook.post(&own, review("team", &pod(&json!({}))).to_string()).await.unwrap().0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_authority_that_somebody_removes_is_set_again() {
     let api = KubernetesApi::start();
     let webhook = Webhook::ready(&api, &[]).await;
