@@ -15,13 +15,22 @@ pub struct Demand(Arc<Inner>);
 struct Inner {
     waiting: AtomicUsize,
     changed: Notify,
-    retries: Mutex<Vec<oneshot::Sender<RetryOutcome>>>,
+    retries: Mutex<Vec<RetryRequest>>,
 }
 
 /// Marks a caller as waiting for a credential until it is dropped.
 #[derive(Debug)]
 #[must_use = "the caller counts as waiting only while this is held"]
 pub struct WaitingGuard(Demand);
+
+/// Request to log in now.
+#[derive(Debug)]
+pub struct RetryRequest {
+    /// Receives the outcome.
+    pub answer: oneshot::Sender<RetryOutcome>,
+    /// Log in also if the credential is good, which stays in use until the new one is there.
+    pub replaces: bool,
+}
 
 /// Outcome of a request to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +62,17 @@ impl Demand {
 
     /// Requests a retry now. The receiver fails if the publisher was dropped.
     pub fn retry(&self) -> oneshot::Receiver<RetryOutcome> {
-        let (sender, receiver) = oneshot::channel();
-        self.0.retries.lock().push(sender);
+        self.request(false)
+    }
+
+    /// Requests a login now, also if the credential is good. The receiver fails if the publisher was dropped.
+    pub fn replace(&self) -> oneshot::Receiver<RetryOutcome> {
+        self.request(true)
+    }
+
+    fn request(&self, replaces: bool) -> oneshot::Receiver<RetryOutcome> {
+        let (answer, receiver) = oneshot::channel();
+        self.0.retries.lock().push(RetryRequest { answer, replaces });
         self.0.changed.notify_one();
         receiver
     }
@@ -65,7 +83,7 @@ impl Demand {
     }
 
     /// Takes all pending requests to retry; for the publisher.
-    pub fn take_retries(&self) -> Vec<oneshot::Sender<RetryOutcome>> {
+    pub fn take_retries(&self) -> Vec<RetryRequest> {
         std::mem::take(&mut self.0.retries.lock())
     }
 }
@@ -91,12 +109,16 @@ mod tests {
         assert!(demand.is_waited_for());
         drop(second);
         assert!(!demand.is_waited_for());
-        let retry = demand.retry();
+        let requests = [demand.retry(), demand.replace()];
         demand.changed().await;
-        for sender in demand.take_retries() {
-            sender.send(RetryOutcome::Attempted).unwrap();
+        let taken = demand.take_retries();
+        assert_eq!(taken.iter().map(|request| request.replaces).collect::<Vec<_>>(), [false, true]);
+        for request in taken {
+            request.answer.send(RetryOutcome::Attempted).unwrap();
         }
-        assert_eq!(retry.await, Ok(RetryOutcome::Attempted));
+        for request in requests {
+            assert_eq!(request.await, Ok(RetryOutcome::Attempted));
+        }
         assert!(demand.take_retries().is_empty());
     }
 }

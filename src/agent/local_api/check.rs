@@ -29,7 +29,7 @@ pub(super) struct SessionReport {
     /// The token's generation, which changes when the token is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<String>,
-    /// Reason why there is no token.
+    /// Reason why there is no token, or no new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Time of the last request to the server about the token (RFC 3339).
@@ -38,6 +38,13 @@ pub(super) struct SessionReport {
     /// Time since then, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     age: Option<u64>,
+}
+
+impl SessionReport {
+    /// Sets the reason of a session that has a token.
+    pub(super) fn with_reason(self, reason: Option<String>) -> Self {
+        Self { reason, ..self }
+    }
 }
 
 /// Requests a check and waits for its result.

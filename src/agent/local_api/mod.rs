@@ -5,7 +5,7 @@
 //! | `GET /agent/v1/token[?session=NAME][&wait=30s][&after=GENERATION]` | 200 with the token, 503 and `Retry-After` while there is none, 429 if too many callers wait |
 //! | `GET /agent/v1/status` | 200 with what each session of this listener is doing |
 //! | `POST /agent/v1/check[?session=NAME]` | 200 after a check by the server, 429 and `Retry-After` after too many |
-//! | `POST /agent/v1/retry[?session=NAME]` | 200 where there is a token after one more login, 503 where there is none, 429 where none may be tried yet |
+//! | `POST /agent/v1/retry[?session=NAME][&force=true]` | 200 where there is a token after one more login, 503 where there is none, 429 where none may be tried yet |
 //! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
 //! | `GET /metrics` | OpenMetrics text |
 //!

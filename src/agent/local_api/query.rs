@@ -14,6 +14,7 @@ pub(super) struct Query<'a> {
     pub(super) session: Option<Cow<'a, str>>,
     pub(super) wait: Duration,
     pub(super) after: Option<Cow<'a, str>>,
+    pub(super) force: bool,
 }
 
 /// Error of a query string, without its values.
@@ -27,6 +28,8 @@ pub(super) enum QueryError {
     TooLong,
     #[error("wait is not a duration such as 30s")]
     InvalidWait,
+    #[error("force is neither true nor false")]
+    InvalidForce,
 }
 
 impl<'a> Query<'a> {
@@ -45,6 +48,7 @@ impl<'a> Query<'a> {
                 "session" => query.session = Some(value),
                 "after" => query.after = Some(value),
                 "wait" => query.wait = parse_wait(&value)?,
+                "force" => query.force = value.parse().map_err(|_| QueryError::InvalidForce)?,
                 _ => {}
             }
             parsed_names.push(name);
@@ -68,19 +72,21 @@ mod tests {
     #[test]
     fn an_unknown_repeated_or_invalid_parameter_refuses_the_query() {
         let check = |text: &str, expected: Result<Query<'_>, &str>| {
-            let found = Query::parse(Some(text), &["session", "wait", "after"]);
+            let found = Query::parse(Some(text), &["session", "wait", "after", "force"]);
             assert_eq!(found.map_err(|error| error.to_string()), expected.map_err(str::to_owned), "{text}");
         };
         check("", Ok(Query::default()));
         check("session=a%20b", Ok(Query { session: Some("a b".into()), ..Query::default() }));
         check(
             "wait=90s&after=00ff",
-            Ok(Query { wait: Duration::from_secs(90), after: Some("00ff".into()), session: None }),
+            Ok(Query { wait: Duration::from_secs(90), after: Some("00ff".into()), ..Query::default() }),
         );
         check("wait=5m", Ok(Query { wait: MAX_WAIT, ..Query::default() }));
+        check("force=true", Ok(Query { force: true, ..Query::default() }));
+        check("force=1", Err("force is neither true nor false"));
         check("wait=301s", Err("wait is longer than 5m"));
         check("wait=30", Err("wait is not a duration such as 30s"));
         check("session=a&session=a", Err("the query parameter session is repeated"));
-        check("sesion=a", Err("unknown query parameter; this path takes session, wait, after"));
+        check("sesion=a", Err("unknown query parameter; this path takes session, wait, after, force"));
     }
 }

@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::endpoints::{Endpoint, READ, Route, WRITE};
 use super::query::{self, Query};
+use super::retry::RetryQuery;
 use super::token::{CALLER_TOKEN_WAIT, ServedSession, note_token};
 use super::token_wait::{TokenWait, WaitSlots};
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
@@ -215,12 +216,15 @@ impl Api {
     }
 
     fn retry<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
-        let query = Query::parse(request.uri().query(), &["session"])?;
+        let query = Query::parse(request.uri().query(), &["session", "force"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "retry", name, &served, request);
         let clock = self.deps.clock.clone();
         let stop = self.deps.stop.clone();
-        let response = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
+        let (statuses, session) = (self.deps.session_statuses.clone(), name.to_owned());
+        let last_error = Box::new(move || statuses.sessions().remove(&session)?.last_error);
+        let request = RetryQuery { force: query.force, is_session: !served.has_caller_token, last_error };
+        let response = retry::retry(Arc::clone(&served.reader), served.handle.clone(), request, clock, stop);
         Ok(self.checking.wait(response))
     }
 

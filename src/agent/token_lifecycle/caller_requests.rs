@@ -1,16 +1,14 @@
 //! Requests of callers to a session: look-ups of its token, and logins sooner than the backoff.
 
-use tokio::sync::oneshot;
-
 use keyward_credentials::credential_watch::RefreshSignal;
-use keyward_credentials::demand::RetryOutcome;
+use keyward_credentials::demand::{RetryOutcome, RetryRequest};
 
 /// Requests of a session's callers, until they are complete.
 #[derive(Debug)]
 pub(super) struct CallerRequests {
     signal: RefreshSignal,
     awaits_lookup: bool,
-    retries: Vec<oneshot::Sender<RetryOutcome>>,
+    retries: Vec<RetryRequest>,
 }
 
 /// A request of callers.
@@ -68,11 +66,16 @@ impl CallerRequests {
         !self.retries.is_empty()
     }
 
+    /// Returns true while an operator waits for a login that replaces a good token.
+    pub(super) fn awaits_replacement(&self) -> bool {
+        self.retries.iter().any(|retry| retry.replaces)
+    }
+
     /// Answers the operators' retries.
     pub(super) fn answer_retries(&mut self, response: RetryOutcome) {
         for retry in self.retries.drain(..) {
             // Send only fails if the requester was dropped.
-            let _ = retry.send(response);
+            let _ = retry.answer.send(response);
         }
     }
 }

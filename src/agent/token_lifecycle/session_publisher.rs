@@ -117,8 +117,9 @@ impl SessionPublisher {
         self.last_error.as_ref().map(|(message, _)| message.as_str())
     }
 
-    pub(super) fn last_error_code(&self) -> Option<ErrorCode> {
-        self.last_error.as_ref().and_then(|(_, code)| *code)
+    /// Returns the error that the status shows: the last one of a login, a renewal or a look-up that no success has followed.
+    pub(super) fn shown_error(&self) -> Option<(&str, Option<ErrorCode>)> {
+        self.last_error.as_ref().or(self.failed_check.as_ref()).map(|(message, code)| (message.as_str(), *code))
     }
 
     pub(super) fn into_publisher(self) -> TokenPublisher {

@@ -187,7 +187,11 @@ impl TokenManager {
             }
             Event::Completed(CompletedCall::Renewal(sent, result)) => {
                 self.on_renewal(sent, result);
-                self.requests.answer_retries(RetryOutcome::Attempted);
+                if self.requests.awaits_replacement() {
+                    self.plan_requested_login();
+                } else {
+                    self.requests.answer_retries(RetryOutcome::Attempted);
+                }
             }
             Event::Completed(CompletedCall::Lookup(sent, outcome)) => self.on_lookup(sent, outcome),
             Event::ClockChange => self.on_clock_change(),
@@ -254,7 +258,8 @@ impl TokenManager {
     fn plan_requested_login(&mut self) {
         let is_good =
             self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Good && !current.outdated);
-        if is_good && self.planner.last_outcome() == LastOutcome::Succeeded {
+        let is_needed = !is_good || self.planner.last_outcome() != LastOutcome::Succeeded;
+        if !is_needed && !self.requests.awaits_replacement() {
             return self.requests.answer_retries(RetryOutcome::NotNeeded);
         }
         if self.calls.is_busy() {
@@ -301,6 +306,7 @@ impl TokenManager {
             None => self.publisher.unavailable_reason(),
             Some(current) => current.problem(failed_logins).unwrap_or_default().to_owned(),
         };
+        let shown = self.publisher.shown_error();
         self.reporter.update(&SessionSnapshot {
             current: self.current.as_ref(),
             now: self.clock.now(),
@@ -309,8 +315,8 @@ impl TokenManager {
             proof_times: self.calls.proof_times(),
             last_checked: self.publisher.last_checked(),
             failures: failed_logins.max(self.planner.budget.renewal_failures()),
-            last_error: self.publisher.last_error(),
-            last_error_code: self.publisher.last_error_code(),
+            last_error: shown.map(|(error, _)| error),
+            last_error_code: shown.and_then(|(_, code)| code),
             reason: &reason,
         });
     }

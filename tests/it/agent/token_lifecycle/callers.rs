@@ -167,6 +167,29 @@ async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_forced_login_replaces_a_good_token_within_the_budget_of_requests() {
+    let world = world();
+    let session = world.start();
+    minutes(1).await;
+    let before = world.count(Operation::Login);
+    assert_eq!(retry(&session).await, RetryOutcome::NotNeeded);
+    let force = async || {
+        let request = session.refresh_signal.demand().replace();
+        tokio::time::timeout(Duration::from_mins(1), request).await.unwrap().unwrap()
+    };
+    assert_eq!(force().await, RetryOutcome::Attempted);
+    assert_eq!(world.count(Operation::Login), before + 1);
+    let mut later = 0;
+    for _ in 0..600 {
+        later += u32::from(matches!(force().await, RetryOutcome::TooEarly { .. }));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    assert!(later > 400, "{later}");
+    assert!(world.count(Operation::Login) <= before + 135, "{:?}", world.faults().counts());
+    assert!(session.token().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn frequent_retry_requests_get_the_next_possible_time() {
     let world = world();
     world.faults().respond_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
