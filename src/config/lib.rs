@@ -1,7 +1,8 @@
 //! The configuration file: its format, its diagnostics, and the options of the other crates that it is converted to.
 //!
 //! [`load()`] reads files and folders into one tree, walks it with readers that record each error and continue, and returns a
-//! [`Config`] if there was none. Beside that the crate describes a configuration for `keyward check`, converts the
+//! [`Config`] if there was none. Beside that the crate describes a configuration for `keyward check`, lists its [`settings()`] and the
+//! [`schema()`] of all, converts the
 //! configuration of other agents ([`migrate`]), and computes what a systemd unit has to grant ([`systemd`]).
 //!
 //! A module imports only modules above it in this list.
@@ -15,6 +16,7 @@ mod need;
 mod sections;
 pub mod references;
 mod toml_text;
+mod reference;
 
 // 1: tables, checks of the machine, the files
 mod reader;
@@ -54,6 +56,8 @@ mod gateway;
 mod configuration;
 mod open_files;
 mod load;
+mod settings;
+mod schema;
 pub(crate) mod describe;
 pub mod systemd;
 pub mod migrate;
@@ -73,8 +77,10 @@ pub use self::need::{Need, NeedKind, PathUse};
 pub use self::open_files::OpenFiles;
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
+pub use self::schema::schema;
 pub use self::sections::{
     Agent, Credential, CredentialContent, CredentialGrant, Listener, Log, LogFormat, ReadyWhen, SandboxMode,
     SecretSettings, Serves, Session, Sink, SystemdCredentials, Template,
 };
+pub use self::settings::{Origin, Setting, SettingValue, settings};
 pub use self::toml_text::TomlText;

@@ -16,6 +16,8 @@ mod other_methods;
 #[cfg(all(feature = "etcd", feature = "gateway"))]
 mod reference;
 mod references;
+#[cfg(all(feature = "etcd", feature = "gateway"))]
+mod schema;
 mod sinks;
 mod systemd;
 mod templates;

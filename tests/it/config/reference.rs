@@ -1,6 +1,6 @@
 //! The reference of the configuration matches the reader: every key, its type and range, and its default.
 
-mod sections;
+pub(super) mod sections;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,13 +15,13 @@ use super::check;
 const DOCUMENT: &str = "docs/reference/configuration.md";
 
 /// A row of the reference.
-struct Row {
-    key: String,
+pub(super) struct Row {
+    pub(super) key: String,
     kind: String,
-    default: String,
+    pub(super) default: String,
 }
 
-fn documented() -> Vec<(String, Vec<Row>)> {
+pub(super) fn documented() -> Vec<(String, Vec<Row>)> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT)).unwrap();
     let row = |line: &str| {
         let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
@@ -39,7 +39,7 @@ fn path(base: &str) -> &str {
 }
 
 /// The configuration with this line at `@`, and without the section's own line of that key.
-fn filled(base: &str, key: &str, line: &str) -> String {
+pub(super) fn filled(base: &str, key: &str, line: &str) -> String {
     let (head, tail) = base.split_once("@\n").unwrap();
     let section = head.rfind(&format!("[{}]\n", path(base))).unwrap();
     let is_other_key = |line: &&str| !line.starts_with(&format!("{key} = "));

@@ -2,7 +2,7 @@
 
 /// A heading of the reference, and configurations without an error in which a line of that section may stand at `@`. A key is
 /// tried in each of them until one accepts it.
-pub(super) type Section = (&'static str, &'static [&'static str]);
+pub(in crate::config) type Section = (&'static str, &'static [&'static str]);
 
 macro_rules! with_session {
     ($text:literal) => {
@@ -37,7 +37,7 @@ macro_rules! with_acl {
 }
 
 /// Every heading of the reference, in its order.
-pub(super) const SECTIONS: &[Section] = &[
+pub(in crate::config) const SECTIONS: &[Section] = &[
     (
         "`[server.NAME]`",
         &[
