@@ -49,7 +49,7 @@ pub(super) async fn watch(
                     component.warn(None, SILENT);
                 } else {
                     let lasted_seconds = outage.record_success(health.now());
-                    tracing::info!(event = "spawner.recovered", lasted_seconds, "the spawner answers again");
+                    tracing::info!(event = "spawner.recovered", lasted_seconds, "the helper process keyward-spawner answers again");
                     component.clear_warning();
                 }
             }
@@ -67,6 +67,6 @@ async fn changed(silence: &mut Option<watch::Receiver<bool>>) -> bool {
     }
 }
 
-const ENDED: &str = "the spawner has exited and its child processes with it; callers matched by executable are refused; restart keyward";
+const ENDED: &str = "the helper process keyward-spawner, which starts programs, has ended, and its programs with it; callers matched by executable are refused; restart keyward";
 
-const SILENT: &str = "the spawner does not respond: callers matched by executable are refused; continue the process (SIGCONT) or restart keyward";
+const SILENT: &str = "the helper process keyward-spawner, which starts programs, does not respond: callers matched by executable are refused; continue the process (SIGCONT) or restart keyward";

@@ -91,7 +91,7 @@ impl Filters {
         match format {
             Format::Json => json(&rows),
             Format::Text if rows.is_empty() => {
-                print_note("no row of the history fits");
+                print_note("no change in the history matches these filters");
                 print_end(changelog);
             }
             Format::Text => {

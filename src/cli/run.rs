@@ -209,7 +209,7 @@ pub(super) fn enter_sandbox(
     let files = if is_proof { files } else { &[] };
     let start = || SpawnerProcess::start(&plan.programs, files, &environment.variables);
     let spawner = has_spawner.then(start).transpose();
-    let spawner = spawner.context("cannot start the spawner")?;
+    let spawner = spawner.context("cannot start the helper process keyward-spawner")?;
     if mode != SandboxMode::Off {
         keyward_http::peer::check_tcp_owners();
     }
@@ -220,7 +220,7 @@ pub(super) fn enter_sandbox(
 /// Runs as the spawner of the agent that started this process, until that agent ends.
 pub(super) fn run_spawner(descriptors: SpawnerDescriptors) -> Exit {
     let Err(error) = command::run_spawner(descriptors, read_programs);
-    print_error(&format!("the spawner cannot serve the agent: {error}"));
+    print_error(&format!("the helper process keyward-spawner cannot serve the agent: {error}"));
     Exit::Failed
 }
 

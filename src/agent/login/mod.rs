@@ -280,7 +280,7 @@ pub enum LoginError {
         hint: Option<&'static str>,
     },
     /// The identity source gave no proof.
-    #[error("no identity proof")]
+    #[error("no identity token")]
     NoProof(#[source] IdentityError),
 }
 

@@ -10,7 +10,7 @@ use keyward_http::client::{ClientOptions, ServerAddress, connection_error_code};
 use keyward_http::tls::{client_config, expiry};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::{format_rfc3339, format_seconds};
+use keyward_telemetry::time_format::{format_duration, format_rfc3339, format_span};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -93,7 +93,7 @@ async fn connect(
             Ok(Ok(Ok(stream))) => return Ok(stream),
             Ok(Ok(Err(error))) => Problem::new(code, format!("{server}: {address}: {error}")),
             Ok(Err(_)) => {
-                let time = format_seconds(options.connect_timeout);
+                let time = format_duration(options.connect_timeout);
                 Problem::new(code, format!("{server}: {address}: no connection within {time}"))
             }
             Err(_) => return Err(Problem::new(code, format!("{server}: {address}: no connection in time"))),
@@ -160,7 +160,7 @@ fn compare_clocks(own_time: SystemTime, server_time: SystemTime, server: &str) -
     if skew < WARNS_FROM {
         return Ok(format!("within {} s of {server}", skew.as_secs() + 1));
     }
-    let message = format!("this machine's clock is {} {direction} that of {server}", format_seconds(skew));
+    let message = format!("this machine's clock is {} {direction} that of {server}", format_span(skew.as_secs()));
     let problem = Problem::new(ErrorCode::ClockSkew, message).with_remedy("timedatectl set-ntp true");
     Err(if skew < FAILS_FROM { problem.warning() } else { problem })
 }

@@ -136,7 +136,8 @@ async fn check_login(config: &Config, session: &Session, identity: ProvenIdentit
 async fn check_token(config: &Config, session: &Session, logged_in: &LoggedIn, limits: &Limits, steps: &mut Steps) {
     let needed = needed_rights(config, &session.name);
     let Some(results) = check_rights(logged_in, &needed, limits).await else {
-        let message = "the server does not report capabilities; shown are the policies of the login";
+        let message =
+            "not checked: the server does not report capabilities; the login above lists the policies of the token";
         steps.record("rights", Ok(message.to_owned()));
         return;
     };

@@ -11,7 +11,7 @@ use keyward_machine::os;
 use super::shell::quote;
 
 /// Comment behind a command with `setfacl`.
-const ACL_NOTE: &str = "# setfacl is of the package acl; others keep the rights that they have";
+const ACL_NOTE: &str = "# setfacl comes with the package acl; others keep the rights that they have";
 
 /// Formats the commands that make a folder for user keyward, with this mode and group, or let it write in one that exists. `root`
 /// is the machine's root folder, `None` for a machine elsewhere.

@@ -92,7 +92,7 @@ impl Plan {
             let folder = Path::new(key.path).parent().unwrap_or(Path::new("/")).display();
             let _ = writeln!(
                 text,
-                "sudo setfacl -m {} {folder}   # of the package acl; lets the group reach {}",
+                "sudo setfacl -m {} {folder}   # setfacl comes with the package acl; lets the group reach {}",
                 quote(&format!("g:{group}:x")),
                 key.path
             );

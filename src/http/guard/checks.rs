@@ -92,7 +92,7 @@ impl<'a> GuardHeaders<'a> {
                     }
                 }
                 "connection" if names_protected_header(value.as_bytes()) => {
-                    let message = "Connection must not name a header that the guard checks";
+                    let message = "Connection must not name a header that keyward checks";
                     return reject(StatusCode::BAD_REQUEST, "connection", message);
                 }
                 "content-length" => {

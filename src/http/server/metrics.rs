@@ -14,7 +14,7 @@ metric_set! {
     pub struct HttpMetrics {
         /// Requests answered by a listener, refused ones included, by HTTP status. The gateway is the listener `gateway`.
         pub requests: Family<ResponseLabels, Counter> = "keyward_local_requests";
-        /// Requests and connections that a listener's guard refused.
+        /// Requests and connections that a listener refused before any handler saw them.
         pub refused: Family<RefusalLabels, Counter> = "keyward_local_refused";
         /// Connections open at a listener. The ACL server is the listener `acl`.
         pub connections: Family<ListenerLabel, Gauge> = "keyward_local_connections";

@@ -126,7 +126,7 @@ impl Requests {
         OpenRequest { number: self.last, pid, access }.send(&self.socket)?;
         loop {
             match OpenReply::receive(&self.socket)? {
-                None => return Err(io::Error::other("the spawner has ended; restart keyward")),
+                None => return Err(io::Error::other("the helper process keyward-spawner has ended; restart keyward")),
                 Some(reply) if reply.number == self.last => return Ok(reply.opened),
                 // A reply to a request that timed out.
                 Some(_) => {}

@@ -252,7 +252,7 @@ impl Drop for SpawnedChild {
 }
 
 fn spawner_ended() -> io::Error {
-    io::Error::other("the spawner has ended; restart keyward")
+    io::Error::other("the helper process keyward-spawner has ended; restart keyward")
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ error_codes! {
         "the address begins with http://, is not on loopback, and allow_http = true allows that",
         "give the server a certificate, write https:// and ca_file, and leave allow_http out";
     1101 LoginRefused: "the server refused the login",
-        "the auth method rejected the proof; the server's text says why",
+        "the auth method rejected the identity; the server's text says why",
         "compare the role on the server with this machine's identity, which `keyward check --online` shows";
     1102 LoginRoleUnknown: "the server has no role of this name",
         "the role is misspelt, or was created at another mount path or in another namespace",
@@ -107,7 +107,7 @@ error_codes! {
         "the mount path or the namespace is wrong, or the role is bound to other addresses",
         "correct `mount` and `namespace` of the session; `vault auth list` shows the mount paths";
     1108 LoginMalformed: "the server rejected the login request as malformed",
-        "the login lacks a field that the server requires, or the proof is not a signed token",
+        "the login lacks a field that the server requires, or the identity token is not a signed token (JWT)",
         "add the field that the message names; without one, report a bug with the server's version";
     1109 LoginMachine: "the role is bound to other machines, or the machine's data does not fit",
         "subscription, resource group or machine name are missing from the login or differ from the token's claims",
