@@ -109,7 +109,7 @@ impl App {
         let ProcessSetup { log, inherited, spawner, sandbox } = setup;
         let shared = match spawner {
             Some(SpawnerConnection { stream, executables }) => {
-                let launcher = Launcher::connect(stream).context("cannot use the spawner")?;
+                let launcher = Launcher::connect(stream).context("cannot use the helper process keyward-spawner")?;
                 Shared { launcher, executables, ..Shared::default() }
             }
             None => Shared::default(),
@@ -303,6 +303,7 @@ impl Reloader {
     fn set_reload_error(&self, error: Option<String>, needs_restart: bool) {
         self.shared.status_registry.update(|status| {
             (status.reload_error, status.reload_needs_restart) = (error, needs_restart);
+            status.reloads += 1;
         });
     }
 

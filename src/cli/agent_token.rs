@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
+use super::progress::{ProgressLine, show_progress};
 use super::{Exit, Format, print_error, print_error_with_code, print_line};
 
 /// Print the token that the running agent serves.
@@ -35,6 +36,10 @@ pub(super) struct Token {
 pub(super) struct Retry {
     /// Session to use; required if there are several
     session: Option<String>,
+    /// Log in also if the session has a good token, as after a change of the role's policies. That token is served until the new
+    /// one is there
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     at: AgentAddress,
 }
@@ -46,6 +51,7 @@ impl Token {
             Err(exit) => return Ok(exit),
         };
         let deadline = Deadline::after(self.wait.unwrap_or_default());
+        let line = self.wait.map(|_| ProgressLine::start("waiting for a token"));
         let response = loop {
             let wait = deadline.at_most(MAX_WAIT);
             let text = format!("{}ms", wait.as_millis());
@@ -53,12 +59,15 @@ impl Token {
             let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
             let response = agent.get("agent/v1/token", &query, REQUEST_TIMEOUT + wait);
             match response {
-                Ok((StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS, _)) if !deadline.is_over() => {
+                Ok((StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS, body)) if !deadline.is_over() => {
+                    let reason = body["errors"][0].as_str().unwrap_or("there is none yet");
+                    show_progress(&format!("waiting for a token: {reason}"));
                     std::thread::sleep(deadline.at_most(AGAIN));
                 }
                 response => break response,
             }
         };
+        drop(line);
         if let Some(names) = sessions_to_choose(&response) {
             print_error_with_code(ErrorCode::UnknownSession, &format!("--session is needed: the agent serves {names}"));
             return Ok(Exit::Failed);
@@ -81,8 +90,11 @@ impl Retry {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
-        let query: Vec<_> = self.session.iter().map(|session| ("session", session.as_str())).collect();
+        let mut query: Vec<_> = self.session.iter().map(|session| ("session", session.as_str())).collect();
+        query.extend(self.force.then_some(("force", "true")));
+        let line = ProgressLine::start("waiting for the login");
         let response = agent.post("agent/v1/retry", &query, RETRY_TIME);
+        drop(line);
         if let Ok((StatusCode::SERVICE_UNAVAILABLE, body)) = &response
             && let Some(reason) = body["reason"].as_str()
         {
@@ -95,7 +107,7 @@ impl Retry {
         }
         match agent.expect(response) {
             Ok(_) => {
-                print_line("there is a token");
+                print_line(if self.force { "there is a new token" } else { "there is a token" });
                 Exit::Ok
             }
             Err(exit) => exit,

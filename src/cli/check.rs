@@ -8,8 +8,10 @@ use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
 use keyward_app::probes::check_gateway;
 use keyward_app::probes::{Limits, check_session};
 use keyward_config::{Config, Purpose};
+use keyward_telemetry::wording::format_count;
 use serde_json::json;
 
+use super::progress::{ProgressLine, show_progress};
 use super::{ConfigFiles, Exit, Format, command_config, print_line};
 
 /// Check a configuration.
@@ -55,6 +57,9 @@ impl Check {
                 print_line(&serde_json::to_string_pretty(&report)?);
             }
             Format::Text => {
+                if self.online && outcome.config.is_some() {
+                    print_line(&summarize(&steps));
+                }
                 for (kind, diagnostics) in
                     [("error", &outcome.errors), ("warning", &outcome.warnings), ("note", &outcome.notes)]
                 {
@@ -83,6 +88,22 @@ impl Check {
     }
 }
 
+/// Formats the result of all steps in one line, the first failures with their reasons.
+fn summarize(steps: &[CheckResult]) -> String {
+    let failed: Vec<&CheckResult> = steps.iter().filter(|step| !step.is_ok()).collect();
+    let warnings = steps.iter().filter(|step| step.status == CheckStatus::Warning).count();
+    let Some(first) = failed.first() else {
+        let warned = if warnings == 0 {
+            String::new()
+        } else {
+            format!(", {} to read", format_count(warnings as u64, "warning"))
+        };
+        return format!("online: ok, {}{warned}", format_count(steps.len() as u64, "step"));
+    };
+    let more = if failed.len() == 1 { String::new() } else { format!("; and {} more", failed.len() - 1) };
+    format!("online: FAILED: {}: {}: {}{more}", first.subject(), first.step, first.describe())
+}
+
 /// A step in the JSON of `check`.
 fn online_step(step: &CheckResult) -> serde_json::Value {
     let mut value = json!({ "part": step.part, "step": step.step, "ok": step.is_ok(), "found": step.describe() });
@@ -95,7 +116,8 @@ fn online_step(step: &CheckResult) -> serde_json::Value {
 fn try_online(config: &Config) -> anyhow::Result<Vec<CheckResult>> {
     keyward_machine::os::forbid_core_dumps()?;
     let limits = Limits::default();
-    let progress = Progress::default();
+    let _line = ProgressLine::start("waiting for the first answer");
+    let progress = Progress::new(|step| show_progress(&format!("{step} is done; waiting for the next answer")));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
         let mut results = Vec::new();

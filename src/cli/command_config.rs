@@ -27,6 +27,17 @@ pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Pur
     Ok(config::load(files, environment, purpose))
 }
 
+/// Returns true for the configuration of a running `keyward dev` that `KEYWARD_DEV_DIR` names.
+pub(super) fn is_demo(files: &[PathBuf], environment: &Environment) -> bool {
+    #[cfg(feature = "dev")]
+    return keyward_app::dev::find_running(files, environment).is_ok_and(|endpoints| endpoints.is_some());
+    #[cfg(not(feature = "dev"))]
+    {
+        let _ = (files, environment);
+        false
+    }
+}
+
 /// Checks a configuration that was read for [`Purpose::Check`](keyward_config::Purpose) before a command uses these keys, with
 /// all below them: what this machine lacks is a note there, and its value a placeholder or nothing.
 ///

@@ -1,7 +1,6 @@
 //! `keyward doctor`: checks everything on this machine and around it, a line a check, with what mends each failure.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 
 use super::agent_client::find_contact;
 use super::output::strip_control_chars;
+use super::progress::{clear_progress, show_progress};
 use super::{ConfigFiles, Exit, Format, command_config, print, print_line};
 
 /// Check configuration, machine and servers, and name the remedies.
@@ -65,6 +65,7 @@ impl Doctor {
             user: self.user.clone(),
             load: &|environment, purpose| command_config::load_in(&self.files.config, environment, purpose),
             contact: &find_contact,
+            is_demo: command_config::is_demo(&self.files.config, &environment),
             progress: progress(),
         };
         let diagnosis = diagnose(&options).await;
@@ -154,26 +155,9 @@ fn format_report(diagnosis: &Diagnosis, seconds: f32) -> String {
 
 /// Shows on a terminal which check has ended last.
 fn progress() -> Progress {
-    if !std::io::stderr().is_terminal() {
-        return Progress::default();
-    }
     let count = std::sync::atomic::AtomicUsize::new(0);
     Progress::new(move |step| {
         let count = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        let step: String = strip_control_chars(step).chars().take(60).collect();
-        write_progress(&format!("\r\x1b[K{count} checks; {step}"));
+        show_progress(&format!("{count} checks; {step}"));
     })
-}
-
-/// Removes the line of the progress.
-fn clear_progress() {
-    if std::io::stderr().is_terminal() {
-        write_progress("\r\x1b[K");
-    }
-}
-
-fn write_progress(text: &str) {
-    use std::io::Write as _;
-    // Nobody can be told that standard error does not work.
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -13,6 +13,7 @@ use keyward_machine::secret_string::SecretString;
 
 use super::agent_client::ProxyEndpoint;
 use super::command_config::require_values;
+use super::progress::ProgressLine;
 use super::template::print_render_error;
 use super::{ConfigFiles, Exit, print_error};
 
@@ -122,9 +123,14 @@ fn render(config: &Config, outcome: &LoadOutcome) -> anyhow::Result<Result<EnvVa
             Err(exit) => return Ok(Err(exit)),
         };
         let text = template.options.text.clone();
+        let line = ProgressLine::start(&format!(
+            "waiting for the secrets of env_template {name}, by session {}",
+            session.name
+        ));
         let rendered = runtime.block_on(async {
             anyhow::Ok(OneShotReader::via_api_proxy(session, proxy.address, proxy.key)?.render(text).await)
         })?;
+        drop(line);
         match rendered {
             Ok(OneShotText { text, .. }) if text.contains('\0') => {
                 print_error(&format!("{name}: a variable cannot hold a NUL"));

@@ -7,8 +7,23 @@ use clap::Command;
 /// Commands by group, in the order of the help text.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["run", "exec", "dev"]),
-    ("Ask the agent", &["status", "token", "wait", "retry", "healthcheck", "audit"]),
-    ("Set up", &["init", "check", "doctor", "login", "template", "migrate", "policy", "explain", "completions", "man"]),
+    ("Ask the agent", &["status", "token", "wait", "retry", "reload", "healthcheck", "audit"]),
+    (
+        "Set up",
+        &[
+            "init",
+            "check",
+            "config",
+            "doctor",
+            "login",
+            "template",
+            "migrate",
+            "policy",
+            "explain",
+            "completions",
+            "man",
+        ],
+    ),
     ("ACL", &["acl"]),
     ("Terraform", &["gateway", "changes"]),
     ("Kubernetes", &["kubernetes"]),

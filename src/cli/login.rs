@@ -5,9 +5,10 @@ use keyward_agent::login::LoginError;
 use keyward_app::one_shot_login::{self, OneShotError};
 use keyward_config::{Config, Log, Purpose, Session};
 use keyward_telemetry::error_code::ErrorCode;
-use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::time_format::format_span;
 use serde_json::json;
 
+use super::output::Fields;
 use super::run::start_log;
 use super::{ConfigFiles, Exit, Format, LogChoice, command_config, print_error, print_error_with_code, print_line};
 
@@ -54,7 +55,7 @@ impl LoginOnce {
                 if !self.reveal {
                     // The token was not shown, so nobody can use it.
                     match runtime.block_on(logged_in.revoke()) {
-                        Ok(message) if self.format == Format::Text => print_line(&format!("           {message}")),
+                        Ok(message) if self.format == Format::Text => print_line(&format!("            {message}")),
                         Ok(_) => {}
                         Err(error) => {
                             print_error(&format!("cannot revoke the token; it stays valid until it expires: {error}"));
@@ -76,7 +77,7 @@ impl LoginOnce {
     fn print(&self, session: &Session, logged_in: &one_shot_login::LoggedIn) {
         let token = &logged_in.token;
         let secret = self.reveal.then(|| token.secret.secret().expose_secret());
-        let expires_in = (!token.lease.ttl.is_zero()).then(|| format_duration(token.lease.ttl));
+        let expires_in = (!token.lease.ttl.is_zero()).then(|| format_span(token.lease.ttl.as_secs()));
         match self.format {
             Format::Json => print_line(
                 &json!({
@@ -91,19 +92,17 @@ impl LoginOnce {
                 .to_string(),
             ),
             Format::Text => {
-                print_line(&format!("session    {}", session.name));
-                print_line(&format!("identity   {}", logged_in.identity));
                 let policies = token.policies.join(", ");
-                print_line(&format!("policies   {}", if policies.is_empty() { "none" } else { &policies }));
-                print_line(&format!("ends in    {}", expires_in.as_deref().unwrap_or("never")));
-                print_line(&format!("renewable  {}", if token.lease.renewable { "yes" } else { "no" }));
-                if let Some(accessor) = &token.accessor {
-                    print_line(&format!("accessor   {accessor}"));
-                }
-                match secret {
-                    Some(secret) => print_line(&format!("token      {secret}")),
-                    None => print_line("token      obtained; --reveal prints it, and keeps it alive"),
-                }
+                let mut fields = Fields::default();
+                fields
+                    .add("Session", &session.name)
+                    .add("Identity", &logged_in.identity)
+                    .add("Policies", if policies.is_empty() { "none" } else { &policies })
+                    .add("Ends in", expires_in.as_deref().unwrap_or("never"))
+                    .add("Renewable", if token.lease.renewable { "yes" } else { "no" })
+                    .optional("Accessor", token.accessor.as_ref())
+                    .add("Token", secret.unwrap_or("obtained; --reveal prints it, and keeps it alive"));
+                fields.print();
             }
         }
     }

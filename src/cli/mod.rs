@@ -1,7 +1,8 @@
 //! The command line: its commands, one file for each group of them.
 
-// 0: how a command ends, and help
+// 0: how a command ends, what it prints, and help
 mod exit;
+mod print;
 mod help;
 mod suggestions;
 
@@ -10,6 +11,7 @@ mod deadline;
 mod socket_peer;
 mod agent_client;
 mod output;
+mod progress;
 mod setup_files;
 mod command_config;
 
@@ -19,6 +21,7 @@ mod run;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 mod standalone;
 mod check;
+mod configuration;
 mod doctor;
 mod login;
 mod init;
@@ -35,27 +38,30 @@ mod gateway;
 mod running_process;
 mod agent_token;
 mod readiness;
+mod reload;
 mod status;
 mod audit;
 mod exec;
 #[cfg(feature = "dev")]
 mod dev;
+mod completion;
 mod man;
 mod explain;
 mod kubernetes;
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use exit::Exit;
+use print::{
+    ERROR, finish_output, print, print_error, print_error_with_code, print_line, print_note, print_warning,
+    record_write_failure, write_to_stderr,
+};
 
 use keyward_app::{error_codes, journal};
 use keyward_config::{self as config, Environment, LogFormat};
-use keyward_telemetry::error_code::ErrorCode;
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
 #[derive(Debug, Parser)]
@@ -90,6 +96,9 @@ enum Command {
     /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
+    /// Show the configuration in force, and its JSON Schema
+    #[command(subcommand)]
+    Config(configuration::Configuration),
     /// Write the configuration of a machine or pod, with its unit files
     Init(init::Init),
     /// Check configuration, machine and servers, and name the remedies
@@ -120,8 +129,11 @@ enum Command {
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
     Token(agent_token::Token),
     /// Make the running agent log in now, without waiting
-    #[command(after_help = "Example:\n  keyward retry web -c /etc/keyward/keyward.toml")]
+    #[command(after_help = "Examples:\n  keyward retry web -c /etc/keyward/keyward.toml\n  keyward retry web --force")]
     Retry(agent_token::Retry),
+    /// Make the running agent read its configuration again
+    #[command(after_help = "Example:\n  sudo keyward reload -c /etc/keyward/keyward.toml")]
+    Reload(reload::Reload),
     /// Wait until the running agent or gateway is ready
     #[command(after_help = "Example:\n  keyward wait -c /etc/keyward/keyward.toml --timeout 60s")]
     Wait(readiness::Wait),
@@ -212,6 +224,9 @@ pub fn main() -> ExitCode {
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
         return credential::respond(by, &arguments).into();
     }
+    if let Some(words) = completion::parse_request(std::env::args_os()) {
+        return finish_output(completion::respond(&words, &command())).into();
+    }
     let args: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let has_single_dash = args.iter().any(|word| word.len() > 2 && word.starts_with('-') && !word.starts_with("--"));
     // Help and errors are those of the whole command line.
@@ -265,6 +280,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         #[cfg(feature = "dev")]
         Command::Dev(dev) => dev.run(log),
         Command::Check(check) => check.run(),
+        Command::Config(configuration) => configuration.run(),
         Command::Init(init) => init.run(),
         Command::Doctor(doctor) => doctor.run(),
         Command::Migrate(migrate) => migrate.run(),
@@ -274,6 +290,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::Status(status) => status.run(),
         Command::Token(token) => token.run(),
         Command::Retry(retry) => Ok(retry.run()),
+        Command::Reload(reload) => reload.run(),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
         Command::Audit(audit) => audit.run(),
@@ -284,13 +301,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         #[cfg(feature = "gateway")]
         Command::Gateway(gateway) => gateway.run(log),
         Command::Kubernetes(kubernetes) => kubernetes.run(log),
-        Command::Completions { shell } => {
-            // It panics where its writer fails.
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut self::command(), "keyward", &mut script);
-            print(&script);
-            Ok(Exit::Ok)
-        }
+        Command::Completions { shell } => Ok(completion::print_script(shell, self::command())),
         Command::Policy(policy) => Ok(policy.run()),
         Command::Explain(explain) => Ok(explain.run()),
         Command::Man(man) => man.run(self::command()),
@@ -300,73 +311,6 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
 /// Returns the definitions of all commands, for completion scripts and documents.
 pub fn command() -> clap::Command {
     help::group_commands(Cli::<Command>::command())
-}
-
-/// Prints a line of a command's own output.
-fn print_line(line: &str) {
-    record_write_failure(writeln!(std::io::stdout(), "{line}"));
-}
-
-/// Prints bytes of a command's output.
-fn print(bytes: &[u8]) {
-    record_write_failure(std::io::stdout().write_all(bytes));
-}
-
-/// First error of writing output. A closed pipe, as with `head`, does not count.
-static OUTPUT_FAILURE: OnceLock<std::io::Error> = OnceLock::new();
-
-fn record_write_failure(written: std::io::Result<()>) {
-    if let Err(error) = written
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        let _ = OUTPUT_FAILURE.set(error);
-    }
-}
-
-/// Flushes the output. A failed write makes the command fail, whatever its exit code was.
-fn finish_output(exit: Exit) -> Exit {
-    record_write_failure(std::io::stdout().flush());
-    match OUTPUT_FAILURE.get() {
-        Some(error) => {
-            print_error(&format!("cannot write to standard output: {error}"));
-            if exit == Exit::Ok { Exit::Failed } else { exit }
-        }
-        None => exit,
-    }
-}
-
-/// Prints a note on standard error.
-fn print_note(line: &str) {
-    write_to_stderr(NOTICE, &format!("note: {line}"));
-}
-
-/// Prints why a command failed, with the code of the error.
-fn print_error_with_code(code: ErrorCode, line: &str) {
-    print_error(&ErrorCode::tag(Some(code), line));
-}
-
-/// Prints why a command failed, in one line.
-fn print_error(line: &str) {
-    write_to_stderr(ERROR, &format!("error: {line}"));
-}
-
-/// Prints a warning, after which the command continues.
-fn print_warning(line: &str) {
-    write_to_stderr(WARNING, &format!("warning: {line}"));
-}
-
-/// Priorities of the journal (`sd-daemon(3)`).
-const ERROR: u8 = 3;
-const WARNING: u8 = 4;
-const NOTICE: u8 = 5;
-
-/// Prints lines to standard error, each with its priority if that is the journal.
-fn write_to_stderr(priority: u8, text: &str) {
-    let is_journal = journal::is_stderr(&Environment::current().variables);
-    let prefix = if is_journal { format!("<{priority}>") } else { String::new() };
-    let lines = text.lines().fold(String::new(), |lines, line| lines + &prefix + line + "\n");
-    // A failure of standard error cannot be reported.
-    let _ = std::io::stderr().write_all(lines.as_bytes());
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-//! Formats output as a table or as JSON.
+//! Formats output as a table, as fields or as JSON. Heads and names of fields begin with a capital letter; a time is as RFC 3339 has it,
+//! and a span that has passed or is left as `format_span` has it.
+
+use std::fmt::Display;
 
 use serde::Serialize;
 
@@ -13,6 +16,43 @@ pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
     for row in &all {
         let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         print_line(cells.join("  ").trim_end());
+    }
+}
+
+/// Fields of one object, a line each: `Name:  value`.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Vec<(&'static str, String)>);
+
+impl Fields {
+    /// A field, even an empty one.
+    pub(super) fn add(&mut self, name: &'static str, value: impl Display) -> &mut Self {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
+    /// Adds a field, if it has a value.
+    pub(super) fn optional(&mut self, name: &'static str, value: Option<impl Display>) -> &mut Self {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+        self
+    }
+
+    /// A field with many values, a line each; nothing, if there are none.
+    #[cfg(feature = "acl")]
+    pub(super) fn list_field(&mut self, name: &'static str, values: impl IntoIterator<Item = String>) -> &mut Self {
+        for (index, value) in values.into_iter().enumerate() {
+            self.0.push((if index == 0 { name } else { "" }, value));
+        }
+        self
+    }
+
+    pub(super) fn print(&self) {
+        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + 1;
+        for (name, value) in &self.0 {
+            let name = if name.is_empty() { String::new() } else { format!("{name}:") };
+            print_line(format!("{name:width$}  {}", strip_control_chars(value)).trim_end());
+        }
     }
 }
 

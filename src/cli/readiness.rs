@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT, RequiredListener};
 use super::deadline::Deadline;
+use super::progress::{ProgressLine, show_progress};
 use super::running_process::RunningProcess;
 use super::{Exit, print_error};
 
@@ -41,17 +42,21 @@ impl Wait {
             Err(exit) => return exit,
         };
         let deadline = Deadline::after(self.timeout);
+        let line = ProgressLine::start("waiting for the agent");
         loop {
             let last = match fetch_readiness(&process, deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
                 Readiness::Ready => return Exit::Ok,
                 Readiness::NotReady(reason) => reason,
-                Readiness::Unknown(AgentError { exit: Exit::Denied, line }) => {
-                    print_error(&line);
+                Readiness::Unknown(AgentError { exit: Exit::Denied, line: error }) => {
+                    drop(line);
+                    print_error(&error);
                     return Exit::Denied;
                 }
                 Readiness::Unknown(error) => error.line,
             };
+            show_progress(&format!("waiting for {last}"));
             if deadline.is_over() {
+                drop(line);
                 print_not_ready(&format!("not ready after {}: {last}", format_duration(self.timeout)));
                 return Exit::TimedOut;
             }

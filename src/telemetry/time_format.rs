@@ -25,7 +25,7 @@ fn to_utc(time: SystemTime) -> Option<OffsetDateTime> {
 
 const END_OF_9999: i64 = 253_402_300_799;
 
-/// Formats a duration exactly, as the configuration takes it, such as `90d`, `1h 30m` or `250ms`. The largest unit is the
+/// Formats a duration exactly, as the configuration and flags take it: for settings, such as `90d`, `1h 30m` or `250ms`. The largest unit is the
 /// day, since months and years have no fixed length.
 pub fn format_duration(span: Duration) -> String {
     let days = span.as_secs() / DAY;
@@ -40,12 +40,7 @@ pub fn format_duration(span: Duration) -> String {
     }
 }
 
-/// Formats a duration like [`format_duration`], rounded to whole seconds.
-pub fn format_seconds(span: Duration) -> String {
-    format_duration(Duration::from_secs(span.as_secs()))
-}
-
-/// Formats a time span in at most two units, such as `35 s`, `14 min`, `3 h 12 min` or `4 d 3 h`.
+/// Formats a time span that has passed or is left, in at most two units, such as `35 s`, `14 min`, `3 h 12 min` or `4 d 3 h`.
 pub fn format_span(seconds: u64) -> String {
     let minutes = seconds / 60;
     let hours = seconds / 3_600;
@@ -88,8 +83,6 @@ mod tests {
         check(Duration::from_hours(32 * 24), "32d");
         check(Duration::from_hours(365 * 24), "365d");
         check(Duration::from_secs(90 * DAY + 5_400), "90d 1h 30m");
-        assert_eq!(format_seconds(Duration::from_millis(272_900)), "4m 32s");
-        assert_eq!(format_seconds(Duration::from_millis(900)), "0s");
     }
 
     #[test]

@@ -7,11 +7,11 @@ use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::ManagedIdentity;
 use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
-use super::login_fields::InstanceMetadata;
+use super::login_fields::{InstanceMetadata, login_fields};
 use super::transport::Transport;
+use super::{CloudEndpoints, LoginFields, ManagedIdentity};
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn request_token(
@@ -87,6 +87,17 @@ pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instan
         resource_id: text("resourceId"),
     })
 }
+
+/// Returns what the metadata service says of this machine; `None` if nothing usable answers there within a second.
+pub async fn machine_fields(endpoints: &CloudEndpoints) -> Option<LoginFields> {
+    let transport = Transport::machine().ok()?;
+    let asked = tokio::time::timeout(MACHINE_LIMIT, instance(&transport, &endpoints.metadata)).await;
+    let instance = asked.ok()?.ok()?;
+    Some(login_fields(None, Some(&instance), &LoginFields::default()))
+}
+
+/// Time limit of a question that a person waits for.
+const MACHINE_LIMIT: Duration = Duration::from_secs(1);
 
 fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();

@@ -50,6 +50,7 @@ pub use endpoints::CloudEndpoints;
 pub use env::AzureEnv;
 pub use error::{IdentityError, IdentityErrorKind};
 pub use jwt_file::JwtFileOptions;
+pub use metadata::machine_fields;
 pub use method::IdentityMethod;
 pub(crate) use preflight::{PreflightVerdict, preflight};
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;

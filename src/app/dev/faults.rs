@@ -99,11 +99,11 @@ impl Fault {
                     ("keyward check --online", "the step `tcp` fails, with a code for `keyward explain`"),
                     (
                         "keyward status",
-                        "within 40 s session workload is AT RISK; once its token expires, it is DOWN with its sink, and the template stays AT RISK",
+                        "session workload is AT RISK; once its token expires, it is DOWN with its sink, and the template stays AT RISK",
                     ),
                 ],
                 end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry workload`",
-                healed: "keyward logs in by itself; `keyward retry workload` does it now, and `keyward status` shows it",
+                healed: "keyward notices by itself at its next try; this command has asked for one, and `keyward status` shows it",
             },
             Self::Cloud => FaultGuide {
                 broken: "the emulated Azure accepts no connections",
@@ -112,7 +112,7 @@ impl Fault {
                     ("keyward token --session instance", "served until the token expires, within two minutes"),
                     (
                         "keyward status",
-                        "each session fails at its next login: instance within two minutes, workload within five",
+                        "each session is AT RISK while its logins fail, and DOWN once its token expires",
                     ),
                 ],
                 end: "keyward dev heal cloud; keyward then logs in by itself, or at once after `keyward retry SESSION`",
@@ -125,7 +125,7 @@ impl Fault {
                         "keyward login --session workload",
                         "keyward does not send the identity token: it is not valid yet, so this clock is behind the cloud's",
                     ),
-                    ("keyward status", "the sessions fail at their next login, and serve their tokens until then"),
+                    ("keyward status", "the sessions are AT RISK, and serve their tokens until these expire"),
                 ],
                 end: "keyward dev heal clock",
                 healed: BOTH_HEALED,
@@ -185,8 +185,8 @@ pub struct FaultGuide {
 }
 
 /// Message after the end of a fault that affected both sessions.
-pub const BOTH_HEALED: &str = "keyward logs in by itself; `keyward retry instance` and `keyward retry workload` do it now, and \
-                                      `keyward status` shows it";
+pub const BOTH_HEALED: &str = "keyward logs in by itself at its next try; this command has asked for one, as `keyward retry instance` \
+                                      and `keyward retry workload` do, and `keyward status` shows it";
 
 /// Switches faults of a running `keyward dev`.
 #[derive(Debug)]

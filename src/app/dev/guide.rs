@@ -196,9 +196,8 @@ In another terminal:
   . {dir}/env   # points keyward at all of this
   keyward status                     # both sessions are logged in
   keyward exec -- printenv GREETING  # a secret, read with the machine's own identity
-  keyward dev break server           # or cloud, clock, audience, token, platform
-  keyward status                     # what keyward does about it
-  keyward dev heal
+  keyward dev break server           # or cloud, clock, audience, token, platform; shows what keyward does about it
+  keyward dev heal                   # shows the recovery
 
 {dir}/guide.txt has more to try: curl, templates, Terraform. Ctrl-C stops it.
 {warning}",

@@ -6,6 +6,7 @@ pub mod faults;
 mod guide;
 mod ports;
 mod tour;
+mod agent_calls;
 mod fault_tour;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{App, ProcessSetup};
 
+pub use agent_calls::DevAgent;
 pub use attach::find_running;
 use ports::Ports;
 pub use ports::check_first_port;

@@ -33,4 +33,5 @@ mod bundle;
 
 pub use self::bundle::{create_bundle, write_bundle};
 pub use self::diagnosis::{Diagnosis, Options, diagnose};
+pub use self::redact::redact_text;
 pub use self::running_agent::AgentContact;

@@ -92,6 +92,11 @@ static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a constant that parses")
 });
 
+/// Replaces what looks like a token in a text, and the user of a URL.
+pub fn redact_text(text: &str) -> String {
+    Redactor::default().apply(text)
+}
+
 /// Rewrites a configuration: comments are dropped, and of strings only those of keys that hold no secret are shown.
 pub(crate) fn redact_toml(text: &str) -> String {
     match text.parse::<Table>() {

@@ -10,7 +10,7 @@ use keyward_telemetry::error_chain::escape_controls;
 use keyward_telemetry::error_code::ErrorCode;
 use serde_json::Value;
 
-use crate::check_result::{Problem, StepResult, Steps};
+use crate::check_result::{CheckResult, CheckStatus, Problem, StepResult, Steps};
 
 /// Address of the agent's local API.
 #[derive(Debug, Clone)]
@@ -199,6 +199,15 @@ fn check_sandbox(sandbox: &Value, unit: &str) -> Option<StepResult> {
         return Some(Ok(format!("the agent's sandbox is complete: {}", list("parts", ", "))));
     }
     Some(Err(Problem::new(None, format!("the agent's sandbox is incomplete: {missing}")).warning()))
+}
+
+/// Turns the warning of a setting that `keyward dev` makes itself into a check that was skipped.
+pub(crate) fn excuse_demo(result: CheckResult) -> CheckResult {
+    if result.step != "sandbox" {
+        return result;
+    }
+    let message = "`keyward dev` has no sandbox: its emulators need more rights than an agent".to_owned();
+    CheckResult { status: CheckStatus::Skipped, message, fix: None, ..result }
 }
 
 fn compare_versions(agent_version: &str, unit: &str) -> StepResult {

@@ -83,7 +83,7 @@ enum Command {
     /// Log in by an auth method and get a token
     #[command(
         display_order = 7,
-        after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file proof.jwt --out web.token"
+        after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file identity.jwt --out web.token"
     )]
     Login(Box<Request<session::Login>>),
     /// Delete the token of --token-file; it must come from a login

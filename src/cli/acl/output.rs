@@ -1,55 +1,19 @@
 //! Formats ACL objects: tables, fields or JSON.
 
-use std::fmt::Display;
-
-pub(super) use crate::cli::output::{json, strip_control_chars, table};
 use keyward_acl::client::{AclLink, AclLinks, Policy, ReadResponse};
 use keyward_acl::model::timestamp::Timestamp;
-use keyward_telemetry::time_format::format_seconds;
+use keyward_telemetry::time_format::format_span;
 
+pub(super) use crate::cli::output::{Fields, json, strip_control_chars, table};
 use crate::cli::{print_line, print_note};
 
-/// Fields of one object, a line each: `Name:  value`.
-#[derive(Debug, Default)]
-pub(super) struct Fields(Vec<(&'static str, String)>);
-
 impl Fields {
-    /// A field, even an empty one.
-    pub(super) fn add(&mut self, name: &'static str, value: impl Display) -> &mut Self {
-        self.0.push((name, value.to_string()));
-        self
-    }
-
-    /// Adds a field, if it has a value.
-    pub(super) fn optional(&mut self, name: &'static str, value: Option<impl Display>) -> &mut Self {
-        if let Some(value) = value {
-            self.add(name, value);
-        }
-        self
-    }
-
-    /// A field with many values, a line each; nothing, if there are none.
-    pub(super) fn list_field(&mut self, name: &'static str, values: impl IntoIterator<Item = String>) -> &mut Self {
-        for (index, value) in values.into_iter().enumerate() {
-            self.0.push((if index == 0 { name } else { "" }, value));
-        }
-        self
-    }
-
     /// Adds the links that tokens and roles have in common.
     pub(super) fn links(&mut self, links: &AclLinks) -> &mut Self {
         self.list_field("Policies", links.policies.iter().map(link))
             .list_field("Templated policies", links.templated_policies.iter().map(format_templated_policy))
             .list_field("Service identities", links.service_identities.iter().map(service))
             .list_field("Node identities", links.node_identities.iter().map(node))
-    }
-
-    pub(super) fn print(&self) {
-        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or_default() + 1;
-        for (name, value) in &self.0 {
-            let name = if name.is_empty() { String::new() } else { format!("{name}:") };
-            print_line(format!("{name:width$}  {}", strip_control_chars(value)).trim_end());
-        }
     }
 }
 
@@ -101,12 +65,16 @@ pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
 pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
     let Some(end) = end else { return "never".to_owned() };
     let remaining = end.since(now);
-    if remaining.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", format_seconds(remaining)) }
+    if remaining.is_zero() {
+        format!("{end} (over)")
+    } else {
+        format!("{end} (in {})", format_span(remaining.as_secs()))
+    }
 }
 
 /// Formats the time until an end, for one cell of a table.
 pub(super) fn expiry_cell(end: Option<Timestamp>, now: Timestamp) -> String {
-    end.map_or_else(|| "never".to_owned(), |end| format_seconds(end.since(now)))
+    end.map_or_else(|| "never".to_owned(), |end| format_span(end.since(now).as_secs()))
 }
 
 /// Prints on standard error that the output is incomplete.

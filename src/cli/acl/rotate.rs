@@ -6,7 +6,7 @@ use clap::Args;
 use keyward_acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
 use keyward_acl::model::id::Id;
 use keyward_machine::clock::Clock;
-use keyward_telemetry::time_format::{format_duration, format_seconds};
+use keyward_telemetry::time_format::format_span;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::AclConnection;
@@ -113,7 +113,7 @@ impl Rotate {
             let remaining = end.since(token_output::now(read.date));
             print_note(&format!(
                 "the new token expires with the old one, in {}; pass --ttl for another lifetime",
-                format_seconds(remaining)
+                format_span(remaining.as_secs())
             ));
         }
         Ok(old)
@@ -170,7 +170,7 @@ impl RotationTokens<'_> {
             return Ok(());
         }
         let (old, new) = self.ids();
-        print_note(&format!("the old token {old} is deleted in {}", format_duration(grace)));
+        print_note(&format!("the old token {old} is deleted in {}", format_span(grace.as_secs())));
         let stopped = || {
             let text = format!(
                 "interrupted: the new token {new} was delivered, and the old token {old} still works; delete it with: \

@@ -9,7 +9,7 @@ use keyward_http::client::TransportError;
 use keyward_machine::atomic_file;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::time_format::format_seconds;
+use keyward_telemetry::time_format::format_span;
 use serde_json::{Value, json};
 
 use super::connection::AclConnection;
@@ -161,7 +161,10 @@ pub(super) async fn whoami(_: NoArguments, service: &AclConnection) -> Result<()
             .optional("Namespace", token.namespace.as_ref())
             .add("Description", &token.description)
             .optional("Auth method", token.auth_method.as_ref())
-            .add("Remaining life", remaining.map_or_else(|| "without end".to_owned(), format_seconds))
+            .add(
+                "Remaining life",
+                remaining.map_or_else(|| "without end".to_owned(), |left| format_span(left.as_secs())),
+            )
             .optional("Ends", token.expiration_time)
             .list_field("Roles", token.roles.iter().map(output::link))
             .links(&token.links);

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use clap::Args;
-use keyward_app::dev::DevEndpoints;
 use keyward_app::dev::faults::{BOTH_HEALED, Fault, FaultSwitch};
+use keyward_app::dev::{DevAgent, DevEndpoints};
 
+use super::reaction::{Observation, follow, show_fault, show_recovery};
 use crate::cli::{Exit, print, print_line};
 
 /// Break something.
@@ -14,6 +15,9 @@ pub(super) struct Break {
     /// The fault
     #[arg(value_name = "FAULT", value_enum)]
     fault: Fault,
+    /// Show each further change of the status, until the fault is healed and everything works again
+    #[arg(short, long)]
+    watch: bool,
 }
 
 /// Clear faults.
@@ -27,13 +31,26 @@ pub(super) struct Heal {
 impl Break {
     pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
         let endpoints = DevEndpoints::find(dir)?;
-        block_on(FaultSwitch::new(&endpoints)?.start(self.fault))?;
+        block_on(self.run_beside(&endpoints))
+    }
+
+    async fn run_beside(self, endpoints: &DevEndpoints) -> anyhow::Result<Exit> {
+        let switch = FaultSwitch::new(endpoints)?;
+        let agent = DevAgent::new(endpoints)?;
+        let was_on = switch.is_on(self.fault).await?;
+        let before = Observation::take(&agent).await?;
+        switch.start(self.fault).await?;
         let guide = self.fault.guide();
-        print_line(&format!("broken: {}\n\nlook:", guide.broken));
+        print_line(&format!("broken: {}", guide.broken));
+        let shown = show_fault(&agent, self.fault, &before, was_on).await?;
+        print_line("\nlook:");
         for (command, shows) in guide.observations {
             print_line(&format!("  {command}\n      {shows}"));
         }
         print_line(&format!("\nends: {}", guide.end));
+        if self.watch {
+            follow(&agent, &switch, self.fault, shown).await?;
+        }
         Ok(Exit::Ok)
     }
 }
@@ -41,12 +58,18 @@ impl Break {
 impl Heal {
     pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
         let endpoints = DevEndpoints::find(dir)?;
-        let switch = FaultSwitch::new(&endpoints)?;
+        block_on(self.run_beside(&endpoints))
+    }
+
+    async fn run_beside(self, endpoints: &DevEndpoints) -> anyhow::Result<Exit> {
+        let switch = FaultSwitch::new(endpoints)?;
+        let agent = DevAgent::new(endpoints)?;
+        let before = Observation::take(&agent).await?;
         let faults = self.fault.map_or_else(|| Fault::ALL.to_vec(), |fault| vec![fault]);
         let mut healed = Vec::new();
         for fault in faults {
-            if block_on(switch.is_on(fault))? {
-                block_on(switch.heal(fault))?;
+            if switch.is_on(fault).await? {
+                switch.heal(fault).await?;
                 print_line(&format!("healed: {}", fault.name()));
                 healed.push(fault);
             }
@@ -58,6 +81,9 @@ impl Heal {
             ([], None) => print_line("no fault was on"),
             ([fault], _) => print_line(fault.guide().healed),
             _ => print_line(BOTH_HEALED),
+        }
+        if !healed.is_empty() {
+            show_recovery(&agent, &healed, &before).await?;
         }
         Ok(Exit::Ok)
     }

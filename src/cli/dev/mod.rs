@@ -1,5 +1,6 @@
 //! `keyward dev`: the whole thing on this machine, with no outside service.
 
+mod reaction;
 mod faults;
 mod serve;
 
@@ -26,10 +27,10 @@ pub(super) struct Dev {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Break something in the running `keyward dev`, and say what to look at
-    #[command(name = "break", after_help = "Example:\n  keyward dev break server")]
+    /// Break something in the running `keyward dev`, and show how the agent reacts
+    #[command(name = "break", after_help = "Examples:\n  keyward dev break server\n  keyward dev break cloud --watch")]
     Break(faults::Break),
-    /// End one fault, or all
+    /// End one fault, or all, and show how the agent recovers
     #[command(after_help = "Examples:\n  keyward dev heal\n  keyward dev heal server")]
     Heal(faults::Heal),
     /// Print the variables with which the other commands work against it, with its own configuration

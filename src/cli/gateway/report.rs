@@ -64,6 +64,6 @@ fn print_report(report: &Value) {
             text(&call["advice"]),
         ]
     });
-    table(["CLIENT", "CALL", "ORGANIZATION", "WORKSPACE", "CHANGE", "CALLS", "REPLACED", "LAST", "DO THIS"], rows);
+    table(["Client", "Call", "Organization", "Workspace", "Change", "Calls", "Replaced", "Last", "Do this"], rows);
     print_line("`keyward changes show CHANGE` shows a change in full; a newer client may not make the call any more");
 }

@@ -1,16 +1,18 @@
 //! `keyward gateway serve`: the gateway with nothing else configured.
 
-use std::path::PathBuf;
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
 use keyward_config::{Environment, Gateway};
 use keyward_gateway::client_setup::NO_VARIABLE_REASON;
 use keyward_http::server::Endpoint;
-use keyward_machine::secure_dir;
+use keyward_machine::{secret, secure_dir};
+use keyward_telemetry::error_code::ErrorCode;
 
 use crate::cli::standalone::SandboxFlag;
-use crate::cli::{Exit, LogChoice, standalone};
+use crate::cli::{Exit, LogChoice, print_warning, standalone};
 
 /// Serve the platform's API on this machine.
 #[derive(Debug, Args)]
@@ -49,6 +51,15 @@ impl Serve {
             Err(exit) => return Ok(exit),
         };
         let gateway = server.config.gateway.clone().context("the flags configure no gateway")?;
+        if let Some(problem) = describe_unusable(&self.token_file) {
+            print_warning(&ErrorCode::tag(
+                Some(ErrorCode::PlatformTokenMissing),
+                &format!(
+                    "--token-file {}: {problem}; calls get 503 until the file has a platform token",
+                    self.token_file.display()
+                ),
+            ));
+        }
         standalone::serve(server, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
     }
 
@@ -83,6 +94,14 @@ impl Serve {
         let of_state = || variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")));
         let folder = self.dir.clone().or_else(|| Some(of_state()?.join("keyward")));
         folder.context("HOME is not set: pass --dir FOLDER for the local token")
+    }
+}
+
+/// Describes why a token file has no token now; `None` if it has one. It may have one later.
+fn describe_unusable(file: &Path) -> Option<String> {
+    match secret::read_file(file) {
+        Ok(_) => None,
+        Err(error) => Some(error.source().map_or_else(|| error.to_string(), ToString::to_string)),
     }
 }
 

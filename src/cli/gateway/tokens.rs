@@ -1,9 +1,7 @@
 //! `keyward gateway tokens`: the gateway's tokens, and its callers.
 
-use std::time::Duration;
-
 use clap::Args;
-use keyward_telemetry::time_format::format_duration;
+use keyward_telemetry::time_format::format_span;
 use keyward_telemetry::wording::format_count;
 use serde_json::Value;
 
@@ -52,7 +50,7 @@ impl Tokens {
                     print_line(&line);
                 }
                 if let Some(teams) = teams {
-                    table(["TEAM", "TOKEN", "MADE", "LAST USED", "ENDS"], teams.iter().map(row));
+                    table(["Team", "Token", "Created", "Last used", "Ends"], teams.iter().map(row));
                     let endless = teams.iter().filter(|token| token["attributes"]["expired-at"].is_null()).count();
                     if endless > 0 {
                         print_note(&format!("{endless} of them never expire: a leaked one stays valid"));
@@ -110,7 +108,7 @@ fn row(token: &Value) -> [String; 5] {
 fn lines(document: &Value, file: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let age = |value: &Value| match value.as_u64() {
-        Some(seconds) => format_duration(Duration::from_secs(seconds)),
+        Some(seconds) => format_span(seconds),
         None => "unknown".to_owned(),
     };
     let platform = &document["platform_token"];
@@ -163,10 +161,10 @@ mod tests {
             lines(&document, "/l"),
             [
                 "platform token  for https://app.terraform.io from file /t",
-                "  loaded 1m 30s ago, last checked 2026-01-01T00:00:00Z",
+                "  loaded 90 s ago, last checked 2026-01-01T00:00:00Z",
                 "  refused by the platform since 2026-01-01T00:00:02Z: replace it",
                 "local token  in /l",
-                "  made 5s ago",
+                "  made 5 s ago",
                 "  the previous one is valid until 2026-01-02T00:00:00Z",
                 "callers  2",
                 "  go-tfe  3 requests, 1 with the previous local token, the last at 2026-01-01T00:00:01Z",

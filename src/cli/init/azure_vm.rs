@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use keyward_agent::identity;
 
 use super::OutputFlags;
 use super::answers::{PlanInputs, Question};
@@ -10,6 +11,8 @@ use super::names::guid;
 use super::plan::{CONFIG_PATH, KeyFile, Plan, Target};
 use super::server_side::{ServerFlags, ServerSide};
 use super::shell::{TomlText, quote_or_placeholder};
+use crate::cli::print_note;
+use crate::cli::progress::ProgressLine;
 use crate::cli::setup_files::SetupFileAccess;
 
 /// Log in a VM on Azure.
@@ -47,15 +50,18 @@ pub(super) struct AzureVm {
     /// Tenant, for the printed commands
     #[arg(long, value_name = "ID", help_heading = "Azure")]
     tenant: Option<String>,
-    /// Subscription of the VM, for the printed commands
+    /// Subscription of the VM, for the printed commands [default: on the VM itself, by its metadata service]
     #[arg(long, value_name = "ID", help_heading = "Azure")]
     subscription: Option<String>,
-    /// Resource group of the VM, for the printed commands
+    /// Resource group of the VM, for the printed commands [default: as above]
     #[arg(long, value_name = "NAME", help_heading = "Azure")]
     resource_group: Option<String>,
-    /// Name of the VM, for the printed commands
+    /// Name of the VM, for the printed commands [default: as above]
     #[arg(long, value_name = "NAME", help_heading = "Azure")]
     vm: Option<String>,
+    /// The name is that of a scale set.
+    #[arg(skip)]
+    is_scale_set: bool,
     #[command(flatten)]
     pub(super) output: OutputFlags,
 }
@@ -64,6 +70,31 @@ const SEAL_KEY: &str = "/etc/keyward/seal.key";
 const LISTENER_KEY: &str = "/etc/keyward/listener.key";
 
 impl AzureVm {
+    /// Takes subscription, resource group and name from the metadata service of the machine that this runs on, as far as no flag sets
+    /// them. Files for another machine have no such source.
+    pub(super) fn with_machine_names(mut self) -> anyhow::Result<Self> {
+        let is_elsewhere = self.output.root.is_some() || self.output.out.is_some();
+        let missing = [&self.subscription, &self.resource_group, &self.vm].into_iter().any(Option::is_none);
+        if is_elsewhere || !missing {
+            return Ok(self);
+        }
+        let line = ProgressLine::start("asking the metadata service (169.254.169.254) for the names of this machine");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let found = runtime.block_on(identity::machine_fields(&identity::CloudEndpoints::provider()));
+        drop(line);
+        let Some(found) = found else { return Ok(self) };
+        self.subscription = self.subscription.or(found.subscription_id);
+        self.resource_group = self.resource_group.or(found.resource_group_name);
+        if self.vm.is_none() {
+            self.is_scale_set = found.vmss_name.is_some();
+            self.vm = found.vmss_name.or(found.vm_name);
+        }
+        print_note(
+            "subscription, resource group and name in the commands are those of this machine, by its metadata service",
+        );
+        Ok(self)
+    }
+
     pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
         let server = self.server.resolve(answers);
         let client_id = answers.ask_optional(
@@ -157,10 +188,11 @@ impl AzureVm {
     fn azure_commands(&self, client_id: Option<&String>) -> String {
         let group = quote_or_placeholder(self.resource_group.as_ref(), "RESOURCE_GROUP");
         let vm = quote_or_placeholder(self.vm.as_ref(), "VM");
+        let kind = if self.is_scale_set { "vmss" } else { "vm" };
         match client_id {
-            None => format!("az vm identity assign --resource-group {group} --name {vm}\n"),
+            None => format!("az {kind} identity assign --resource-group {group} --name {vm}\n"),
             Some(id) => format!(
-                "az vm identity assign --resource-group {group} --name {vm} \\\n    \
+                "az {kind} identity assign --resource-group {group} --name {vm} \\\n    \
                  --identities \"$(az identity list --query \"[?clientId=='{id}'].id\" --output tsv)\"\n"
             ),
         }

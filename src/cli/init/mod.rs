@@ -83,7 +83,10 @@ struct OutputFlags {
 }
 
 impl Init {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(mut self) -> anyhow::Result<Exit> {
+        if let Kind::AzureVm(vm) = self.kind {
+            self.kind = Kind::AzureVm(Box::new(vm.with_machine_names()?));
+        }
         let (plan, output): (&dyn Fn(&mut PlanInputs<'_>) -> Plan, &OutputFlags) = match &self.kind {
             Kind::AzureVm(vm) => (&|answers| vm.plan(answers), &vm.output),
             Kind::Aks(pod) => (&|answers| pod.plan(answers), &pod.output),

@@ -46,8 +46,23 @@ pub(super) const STATE_WIDTH: usize = 9;
 /// Formats a status and its evaluation at a time by the clock of its process.
 pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now: Timestamp) -> Vec<Line> {
     let mut lines = vec![Line::plain(format_title(status, report, now))];
-    let width = report.items.iter().map(|item| item.component.chars().count()).max().unwrap_or_default() + 2;
-    for item in &report.items {
+    lines.extend(format_items(status, &report.items, now));
+    lines.extend(status.platform.as_ref().map(|platform| Line::plain(format_platform(platform))));
+    lines.extend(status.callers.iter().flat_map(format_callers).map(Line::plain));
+    lines.extend(
+        status
+            .sandbox
+            .as_ref()
+            .map(|sandbox| Line::plain(strip_control_chars(&format_sandbox(sandbox)).replace('\n', " "))),
+    );
+    lines
+}
+
+/// Formats sessions and components.
+pub(super) fn format_items(status: &StatusDocument, items: &[ReportItem], now: Timestamp) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let width = items.iter().map(|item| item.component.chars().count()).max().unwrap_or_default() + 2;
+    for item in items {
         let details = format_item(status, item, now);
         for (index, text) in details.into_iter().enumerate() {
             let text = strip_control_chars(&text).replace(['\n', '\t'], " ");
@@ -58,14 +73,6 @@ pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now:
             });
         }
     }
-    lines.extend(status.platform.as_ref().map(|platform| Line::plain(format_platform(platform))));
-    lines.extend(status.callers.iter().flat_map(format_callers).map(Line::plain));
-    lines.extend(
-        status
-            .sandbox
-            .as_ref()
-            .map(|sandbox| Line::plain(strip_control_chars(&format_sandbox(sandbox)).replace('\n', " "))),
-    );
     lines
 }
 
@@ -129,7 +136,7 @@ fn format_session(session: &SessionEntry, now: Timestamp) -> String {
     let checked = session.last_checked.map(|at| format!(", checked {} ago", format_span(at.until(now))));
     let role = if session.role.is_empty() { String::new() } else { format!(", role {}", session.role) };
     let SessionEntry { identity, server, .. } = session;
-    format!("{identity} at {server}{role}{policies}{}", checked.unwrap_or_default())
+    format!("logs in to {server} by {identity}{role}{policies}{}", checked.unwrap_or_default())
 }
 
 fn format_platform(platform: &PlatformEntry) -> String {

@@ -5,6 +5,8 @@ mod format;
 
 // 1: input and output
 mod screen;
+#[cfg(feature = "dev")]
+mod changes;
 mod watch;
 
 use anyhow::Context as _;
@@ -34,7 +36,7 @@ pub(super) struct Status {
 }
 
 /// A status as received, and its evaluation at its own time.
-struct EvaluatedStatus {
+pub(super) struct EvaluatedStatus {
     raw: Value,
     document: StatusDocument,
     report: StatusReport,
@@ -66,7 +68,7 @@ impl Status {
 }
 
 impl EvaluatedStatus {
-    fn new(raw: Value) -> anyhow::Result<Self> {
+    pub(super) fn new(raw: Value) -> anyhow::Result<Self> {
         let document: StatusDocument =
             serde_json::from_value(raw.clone()).context("the response is not the status of an agent")?;
         let now = document.time.unwrap_or_else(|| std::time::SystemTime::now().into());

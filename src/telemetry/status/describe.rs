@@ -1,7 +1,7 @@
 //! Describes an evaluation in the words that every view of it uses. Pure.
 
 use super::document::ActivityKind;
-use super::evaluate::{ReportItem, RunningCall, StepKind};
+use super::evaluate::{ReportItem, RunningCall, StatusState, StepKind};
 use crate::error_code::ErrorCode;
 use crate::time_format::format_span;
 
@@ -13,14 +13,16 @@ impl ReportItem {
 
     /// Describes how long the state has lasted, what happens now, and what comes next.
     pub fn describe_progress(&self) -> String {
-        let lasted = self.for_seconds.map(|seconds| format!("for {}", format_span(seconds)));
+        let lasted = self.for_seconds.map(|seconds| {
+            format!("{} for {}", if self.state == StatusState::Down { "down" } else { "at risk" }, format_span(seconds))
+        });
         let now = self.now.as_ref().map(describe_call);
         let next = self.next.map(|next| {
             let span = format_span(next.in_seconds);
             match next.kind {
                 StepKind::Renew => format!("renews in {span}"),
                 StepKind::Login => format!("next login in {span}"),
-                StepKind::Retry => format!("next try in {span}"),
+                StepKind::Retry => format!("retries in {span}"),
             }
         });
         [lasted, now, next].into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -35,7 +37,7 @@ fn describe_call(call: &RunningCall) -> String {
         ActivityKind::Lookup => "looking the token up",
         ActivityKind::Other => "calling the server",
     };
-    let gives_up = call.gives_up_after_seconds.map(|after| format!(", gives up at {}", format_span(after)));
+    let gives_up = call.gives_up_after_seconds.map(|after| format!(", gives up after {}", format_span(after)));
     format!("{doing} for {}{}", format_span(call.for_seconds), gives_up.unwrap_or_default())
 }
 

@@ -37,12 +37,20 @@ pub struct StatusDocument {
     /// The sandbox; `None` before it is applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxEntry>,
+    /// Reloads since the start, failed ones too.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reloads: u64,
     /// Errors of a new configuration that was rejected, in one line; `None` after a reload that succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
     /// True if the running process can never apply the new configuration, and a restarted one could.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reload_needs_restart: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Status of a session.

@@ -165,7 +165,7 @@ mod tests {
             "AT RISK",
             "in 4 min",
             "refused [KW-1203]",
-            "next try in 12 s",
+            "retries in 12 s",
             "disk full",
             "for 3 min",
             "/run/a",
@@ -186,7 +186,7 @@ mod tests {
                 "expires": "2026-01-31T09:05:00Z", "activity": {"kind": "renewal", "since": "2026-01-31T08:59:50Z",
                 "deadline": "2026-01-31T09:00:20Z"}}}, "reload_error": "an unknown key"}"#,
         );
-        for part in ["renewing for 10 s, gives up at 30 s", "90 % of the lease has passed", "an unknown key"] {
+        for part in ["renewing for 10 s, gives up after 30 s", "90 % of the lease has passed", "an unknown key"] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
     }

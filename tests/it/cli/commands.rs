@@ -324,7 +324,7 @@ fn login_prints_the_token_only_with_reveal() {
         assert_eq!(code, 0);
         assert!(token.len() > 10, "{token}");
         let (_, output, error) = login(&["--log-level", "trace", "login", "--reveal"]);
-        let revealed = output.lines().find_map(|line| line.strip_prefix("token")).unwrap().trim();
+        let revealed = output.lines().find_map(|line| line.strip_prefix("Token:")).unwrap().trim();
         assert!(revealed.len() > 10 && !error.contains(revealed), "it stands in the log");
         assert_eq!(world.secrets.faults().tokens(), 2, "one that is shown lives on");
         assert!(!sink.exists(), "a trial writes nothing");

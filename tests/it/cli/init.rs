@@ -4,9 +4,13 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::harness::binary::run;
+use keyward_emulators::cloud::CloudIdentities;
+
+use crate::harness::binary::{eventually, run};
 use crate::harness::systemd::assert_drop_in_is_valid;
+use crate::harness::world::{World, run_in_network_namespace};
 
 const CONFIG: &str = "etc/keyward/keyward.toml";
 const DROP_IN: &str = "etc/systemd/system/keyward.service.d/50-rights.conf";
@@ -59,6 +63,38 @@ fn assert_checked(config: &Path) {
     for word in ["(error)", "(warning)"] {
         assert!(!output.contains(word), "{output}\n{}", std::fs::read_to_string(config).unwrap());
     }
+}
+
+#[test]
+fn on_a_vm_of_azure_the_names_in_the_commands_are_those_of_the_machine() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let args: Vec<&str> = ["init"].into_iter().chain(VM.split(' ')).chain(["--dry-run"]).collect();
+        let (code, output, error) = run(&args, &[]);
+        assert_eq!(code, 0, "{error}");
+        assert!(error.contains("those of this machine, by its metadata service"), "{error}");
+        let identities = world.cloud.identities();
+        for name in [identities.subscription.as_str(), CloudIdentities::RESOURCE_GROUP] {
+            assert!(output.contains(name), "{name}: {output}");
+        }
+        for placeholder in ["RESOURCE_GROUP", "SUBSCRIPTION", "--name VM"] {
+            assert!(!output.contains(placeholder), "{placeholder}: {output}");
+        }
+        // Flags take precedence, and files for another machine have none of this one's names.
+        let (_, output, error) =
+            run(&[&args[..], &["--subscription", "s", "--resource-group", "g", "--vm", "v"]].concat(), &[]);
+        assert!(output.contains("--resource-group g --name v") && error.is_empty(), "{output}{error}");
+        let machine = MachineKind::new();
+        let (_, output, error) = machine.init(VM);
+        assert!(output.contains("RESOURCE_GROUP") && error.is_empty(), "{output}{error}");
+        // Elsewhere nothing answers at that address.
+        world.cloud.faults().refuse(true);
+        let output = eventually(Duration::from_secs(20), || match run(&args, &[]) {
+            (0, output, error) if error.is_empty() => Ok(output),
+            other => Err(format!("{other:?}")),
+        });
+        assert!(output.contains("RESOURCE_GROUP"), "{output}");
+    });
 }
 
 pub(super) const VM: &str = "azure-vm --server https://vault.example.com:8200 --role web";

@@ -7,6 +7,8 @@ mod commands;
 #[cfg(feature = "dev")]
 mod credentials;
 mod check;
+mod completion;
+mod configuration;
 mod explain;
 mod flags;
 #[cfg(feature = "dev")]
@@ -30,6 +32,8 @@ mod output;
 mod programs;
 #[cfg(feature = "dev")]
 mod agent_address;
+#[cfg(feature = "dev")]
+mod reload;
 #[cfg(feature = "dev")]
 mod retry;
 mod status;

@@ -41,6 +41,34 @@ fn retry_logs_in_at_once_and_reports_the_outcome() {
 }
 
 #[test]
+fn retry_with_force_replaces_a_good_token_and_keeps_it_if_that_fails() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| text);
+        let config = agent.config.display().to_string();
+        let retry = || run(&["retry", "--force", "--config", &config], &[]);
+        let token = || agent.get("/agent/v1/token")["token"].as_str().unwrap().to_owned();
+        let first = token();
+        let (code, output, error) = retry();
+        assert_eq!((code, output.as_str()), (0, "there is a new token\n"), "{error}");
+        let second = token();
+        assert_ne!(first, second);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 2);
+
+        let refused = CannedResponse::error(400, "invalid role name \"web\"");
+        world.secrets.faults().respond_always(Operation::Login, Some(refused));
+        let (code, output, error) = retry();
+        assert_eq!((code, output.as_str()), (4, ""), "{error}");
+        assert!(error.contains("invalid role name") && error.contains("the previous token stays in use"), "{error}");
+        assert_eq!(token(), second);
+        let status = run(&["status", "-c", &config], &[]).1;
+        assert!(status.contains("AT RISK") && status.contains("invalid role name"), "{status}");
+        let (status, body) = ask(&agent.socket(), "POST", "/agent/v1/retry?force=1").unwrap();
+        assert!(status == 400 && body.contains("force is neither true nor false"), "{body}");
+    });
+}
+
+#[test]
 fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
     run_in_network_namespace(|| {
         let world = World::start();

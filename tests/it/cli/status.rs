@@ -101,7 +101,7 @@ fn status_counts_failures_from_the_second_on() {
     let response = |failures| status_document(false, json!({ "web": session(failures) }), json!({}));
     let expected = "keyward 1.0.0: DOWN, not ready\n\
                   DOWN     session/web  connection refused [KW-3001]\n                      \
-                  next try in 12 s\n                      metadata service at https://vault.example.com, role web\n";
+                  retries in 12 s\n                      logs in to https://vault.example.com by metadata service, role web\n";
     assert_eq!(status(&response(1)), expected);
     assert!(status(&response(2)).contains("2 failures in a row, connection refused [KW-3001]\n"));
 }

@@ -103,7 +103,7 @@ fn every_other_command_works_against_it_with_its_variables() {
     );
     let diagnosed = show.run("doctor", 0);
     assert!(diagnosed.contains("ok      session workload: revocation: the token is revoked"), "{diagnosed}");
-    assert!(!diagnosed.contains("FAILED"), "{diagnosed}");
+    assert!(!diagnosed.contains("FAILED") && !diagnosed.contains("\nwarning "), "{diagnosed}");
     let config = std::fs::read_to_string(show.dir.join("keyward.toml")).unwrap();
     assert!(config.contains("\nsandbox = \"off\"\n"), "the doctor's remedy names it: {config}");
     show.run("retry workload", 0);
@@ -148,13 +148,23 @@ async fn the_printed_pages_open_with_the_printed_key_and_show_every_part() {
 #[test]
 fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     let show = Show::start();
-    let breaks = |fault: &str| {
+    // The lines of the status that it prints: the fault shows at once.
+    let breaks = |fault: &str, signs: &[(&str, &str)]| {
         let printed = show.run(&format!("dev break {fault}"), 0);
         assert!(
             printed.starts_with("broken: ") && printed.contains("\nlook:\n  keyward ") && printed.contains("\nends: "),
             "{printed}"
         );
-        printed
+        let (_, shown) = printed.split_once("\n`keyward status` shows after ").unwrap_or_else(|| panic!("{printed}"));
+        let shown = shown.split_once("\nlook:").unwrap().0;
+        for (state, component) in signs {
+            let is_sign = |line: &str| line.starts_with(state) && line.contains(&format!(" {component} "));
+            assert!(shown.lines().any(is_sign), "{state} {component}: {printed}");
+        }
+        let status = show.run("status", 0);
+        if fault != "token" {
+            assert!(status.lines().next().unwrap().contains("AT RISK") || status.contains("DOWN"), "{status}");
+        }
     };
     let heals = |fault: &str| {
         let printed = show.run(&format!("dev heal {fault}"), 0);
@@ -164,8 +174,11 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
             let command = rest.split('`').next().unwrap();
             assert_ne!(show.try_run(command).0, 1, "{command}: {printed}");
         }
+        let status = show.run("status", 0);
+        let is_bad = |line: &&str| line.contains(" session/") && !line.starts_with("OK ");
+        assert_eq!(status.lines().filter(is_bad).collect::<Vec<_>>(), [""; 0], "{printed}");
     };
-    breaks("server");
+    breaks("server", &[("AT RISK", "session/workload")]);
     assert!(show.run("check --online", 2).contains("session workload: tcp FAILED"));
     // The template keeps what it rendered, and the status tells that it is not refreshed.
     let is_stale = |status: &str| {
@@ -182,25 +195,26 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
         let status = show.run("status", 0);
         if is_stale(&status) { Err(status) } else { Ok(()) }
     });
-    breaks("cloud");
+    breaks("cloud", &[("AT RISK", "session/instance"), ("AT RISK", "session/workload")]);
     let (code, output, error) = show.try_run("login --session workload");
     assert!(code != 0 && error.contains("[KW-"), "{code}: {output}{error}");
     heals("cloud");
     for fault in ["clock", "audience"] {
-        breaks(fault);
+        breaks(fault, &[("AT RISK", "session/instance"), ("AT RISK", "session/workload")]);
         let (code, output, error) = show.try_run("login --session workload");
         assert!(code != 0 && error.contains("[KW-"), "{code}: {output}{error}");
         heals(fault);
         show.run("login --session workload", 0);
     }
-    breaks("token");
+    breaks("token", &[("OK", "session/workload")]);
     assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello from the emulated Vault\n");
     let before = std::fs::read(show.dir.join("platform.token")).unwrap();
-    breaks("platform");
+    breaks("platform", &[("DOWN", "gateway/platform")]);
     assert!(show.run("check --online", 2).contains("gateway: platform token FAILED"));
     let printed = show.run("dev heal", 0);
     assert_eq!(printed.matches("healed: ").count(), 1, "{printed}");
     assert!(printed.starts_with("healed: platform\nthe gateway reads the new platform token"), "{printed}");
+    assert!(printed.contains("OK       gateway/"), "{printed}");
     assert!(std::fs::read(show.dir.join("platform.token")).unwrap() != before);
     eventually(Duration::from_secs(20), || {
         let (code, output, error) = show.try_run("check --online");
@@ -208,6 +222,22 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     });
     assert_eq!(show.run("dev heal", 0), "no fault was on\n");
     assert_eq!(show.run("dev heal clock", 0), "the fault clock was not on\n");
+}
+
+#[test]
+fn break_watch_shows_the_recovery_and_ends_with_it() {
+    let show = Show::start();
+    let folder = tempfile::tempdir().unwrap();
+    let dir = show.dir.to_str().unwrap();
+    let mut watching = Binary::start(&["dev", "break", "audience", "--watch", "--dir", dir], &[], folder.path());
+    watching.logs("following each change until everything works again");
+    show.run("dev heal", 0);
+    let status = watching.wait(Duration::from_secs(30));
+    let output = watching.output();
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(output.contains("\nhealed: audience; everything works again, "), "{output}");
+    let after = output.split_once("following each change").unwrap().1;
+    assert!(after.lines().any(|line| line.starts_with("OK ") && line.contains("session/instance")), "{output}");
 }
 
 impl Show {

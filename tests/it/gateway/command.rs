@@ -74,6 +74,33 @@ impl World {
     }
 }
 
+#[tokio::test]
+async fn serve_says_at_once_that_its_token_file_is_missing_and_serves_once_it_is_there() {
+    let world = World::start();
+    let file = world.path("platform.token");
+    std::fs::remove_file(&file).unwrap();
+    let gateway = world.serve("127.0.0.1:0");
+    let address = world.address(&gateway).await;
+    let warning = format!("warning: --token-file {file}: ");
+    let output = gateway.output();
+    let (before, after) = output.split_once("serving http").unwrap();
+    assert!(before.contains(&warning) && before.contains("calls get 503") && before.contains("[KW-1702]"), "{output}");
+    assert!(!after.contains(&warning), "{output}");
+    std::fs::write(&file, "canary-platform-token\n").unwrap();
+    let local = std::fs::read_to_string(world.local_file()).unwrap();
+    let call = || async {
+        let request = client().get(format!("{address}/api/v2/account/details")).bearer_auth(local.trim());
+        request.send().await.unwrap().status().as_u16()
+    };
+    for _ in 0..1000 {
+        if call().await == 200 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{}: {}", call().await, gateway.output());
+}
+
 fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }

@@ -44,7 +44,7 @@ fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&st
                 .map(|(name, _)| name.as_str())
                 .eq(not_ready.iter().copied())
     });
-    let (output, error) = settled("text", &|output| output.contains(", gives up at ") == is_calling);
+    let (output, error) = settled("text", &|output| output.contains(", gives up after ") == is_calling);
     transcript.add_output(title, 0, &output, &error);
     let status: Value = serde_json::from_str(&json).unwrap();
     transcript.add(&format!("{title}, --format json"), &format!("{status:#}"));

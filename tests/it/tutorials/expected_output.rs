@@ -105,5 +105,5 @@ fn stable(document: &str, output: &str, folder: &Path) -> String {
         let shown = humantime::parse_rfc3339(MORNING).unwrap() + Duration::from_secs(hours * 3600);
         humantime::format_rfc3339_seconds(shown).to_string()
     });
-    Regex::new(r"7h 59m \d+s").unwrap().replace_all(&output, "8h").into_owned()
+    Regex::new("7 h 59 min").unwrap().replace_all(&output, "8 h").into_owned()
 }
