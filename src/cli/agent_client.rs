@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 use url::Url;
 
-use super::socket_peer::check_socket_peer;
+use super::socket_peer::{ADDRESSES, check_socket_peer, is_remote};
 use super::{ConfigFiles, Exit, print_error, print_error_with_code, print_warning};
 
 /// Flags that lead to the running agent.
@@ -81,8 +81,12 @@ impl AgentClient {
         let outcome = config::load(&at.files.config, &environment, Purpose::Check);
         let (address, listener, unread_config) = match at.configured(&environment)? {
             Some(address) => {
-                let listener = find_listener_at(&outcome.listeners, &address);
-                (address, listener, None)
+                let is_remote = is_remote(&address);
+                if is_remote && required == RequiredListener::LocalApi {
+                    print_error(&format!("the address is not on this machine: {ADDRESSES}"));
+                    return Err(Exit::Failed);
+                }
+                (address.clone(), find_listener_at(&outcome.listeners, &address).filter(|_| !is_remote), None)
             }
             None => find(&outcome, required)?,
         };
@@ -310,14 +314,12 @@ const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn parse_address(text: &str) -> Result<ServerAddress, String> {
-    let advice = || "write unix:///PATH, /PATH or http://127.0.0.1:PORT".to_owned();
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if path.starts_with('/') {
         return Ok(ServerAddress::Unix(PathBuf::from(path)));
     }
-    let url = Url::parse(text).map_err(|_| advice())?;
-    let fits = url.scheme() == "http" && url.path() == "/" && client::is_loopback(&url);
-    if fits { Ok(ServerAddress::Url(url)) } else { Err(advice()) }
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.path() == "/");
+    url.map(ServerAddress::Url).ok_or_else(|| ADDRESSES.to_owned())
 }
 
 /// The key that a listener asks for, if it does.

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use keyward_config::Environment;
-use keyward_http::client::ServerAddress;
+use keyward_http::client::{ServerAddress, is_loopback};
 use keyward_machine::os;
 use keyward_telemetry::error_code::ErrorCode;
 use rustix::io::Errno;
@@ -15,6 +15,14 @@ use super::{Exit, print_error_with_code};
 
 /// Variable with the user of an agent that is neither root, this user, nor the owner of its socket's folder.
 const AGENT_USER_VARIABLE: &str = "KEYWARD_AGENT_USER";
+
+/// Addresses that commands take.
+pub(super) const ADDRESSES: &str = "write unix:///PATH, /PATH or http://127.0.0.1:PORT";
+
+/// True for an address beyond this machine, to which a key or a token would go in plain text.
+pub(super) fn is_remote(address: &ServerAddress) -> bool {
+    matches!(address, ServerAddress::Url(url) if !is_loopback(url))
+}
 
 /// Checks the listening process of a unix socket; prints the error. Nothing is wrong with a socket on which nobody listens:
 /// the call itself reports that.
