@@ -2,8 +2,8 @@
 //!
 //! [`load()`] reads files and folders into one tree, walks it with readers that record each error and continue, and returns a
 //! [`Config`] if there was none. Beside that the crate describes a configuration for `keyward check`, lists its [`settings()`] and the
-//! [`schema()`] of all, converts the
-//! configuration of other agents ([`migrate`]), and computes what a systemd unit has to grant ([`systemd`]).
+//! [`schema()`] of all, converts the configuration of other agents ([`migrate`]), computes what a systemd unit has to grant
+//! ([`systemd`]), and describes keyward as a sidecar of a pod ([`kubernetes`]).
 //!
 //! A module imports only modules above it in this list.
 
@@ -60,6 +60,7 @@ mod settings;
 mod schema;
 pub(crate) mod describe;
 pub mod systemd;
+pub mod kubernetes;
 pub mod migrate;
 
 #[cfg(feature = "acl")]

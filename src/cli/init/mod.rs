@@ -6,7 +6,7 @@
 // 0: answers, texts
 mod answers;
 mod names;
-mod ca_bundle;
+mod local_file;
 mod shell;
 mod folders;
 mod plan;
@@ -52,7 +52,9 @@ enum Kind {
     AzureVm(Box<azure_vm::AzureVm>),
     /// Log in a pod on AKS to Vault or OpenBao, with keyward as its sidecar
     #[command(
-        after_help = "Example:\n  keyward init aks --server https://bao.example.com:8200 --role web --client-id CLIENT_ID --tenant TENANT --image REGISTRY/keyward:0.1.0"
+        after_help = "Examples:\n  keyward init aks --server https://bao.example.com:8200 --role web --client-id CLIENT_ID --tenant TENANT --image REGISTRY/keyward:0.1.0\n  \
+                      keyward init aks ... --template app.conf.tmpl --destination app.conf      a secret as the file /run/keyward/app.conf\n  \
+                      keyward init aks ... --kind job --name report -- /usr/bin/report --all    a job, and its program"
     )]
     Aks(Box<aks::Aks>),
     /// Run the gateway in front of HCP Terraform or Terraform Enterprise, as a systemd service

@@ -20,13 +20,61 @@ pub(super) fn guid(text: &str) -> Result<String, String> {
     Err("write the id as a GUID, such as 11111111-2222-3333-4444-555555555555; a name is none".to_owned())
 }
 
-/// The name of an image: nothing that YAML reads as more than text.
+/// The name of an image, as registries take it: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
 pub(super) fn image(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:@".contains(&byte);
-    if text.bytes().all(is_plain) && text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+    let advice = "write REGISTRY/NAME:TAG; the name has lower-case letters, digits and - . _ /";
+    let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_digest = digest.is_none_or(|digest| {
+        digest.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+    });
+    // A colon behind the last slash begins the tag; one before is a port.
+    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    let (path, tag) = match name[last..].rfind(':') {
+        Some(colon) => (&name[..last + colon], Some(&name[last + colon + 1..])),
+        None => (name, None),
+    };
+    let is_tag = tag.is_none_or(|tag| {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        (1..=128).contains(&tag.len()) && tag.bytes().all(is_letter) && !tag.starts_with(['-', '.'])
+    });
+    let mut parts = path.split('/');
+    let (host, rest) = match path.split_once('/') {
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => (parts.next(), parts),
+        _ => (None, parts),
+    };
+    let is_host = host.is_none_or(|host| {
+        let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+            && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && port.is_none_or(|port| port.parse::<u16>().is_ok())
+    });
+    let is_part = |part: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._".contains(&byte);
+        let is_end = |end: char| end.is_ascii_lowercase() || end.is_ascii_digit();
+        part.bytes().all(is_inner) && part.starts_with(is_end) && part.ends_with(is_end)
+    };
+    if is_digest && is_tag && is_host && rest.clone().count() > 0 && rest.clone().all(is_part) {
         return Ok(text.to_owned());
     }
-    Err("write only letters, digits and - . _ / : @".to_owned())
+    Err(advice.to_owned())
+}
+
+/// The name of a resource group or of a cluster, as Azure takes it.
+pub(super) fn azure_name(text: &str) -> Result<String, String> {
+    let is_letter = |letter: char| letter.is_alphanumeric() || "-_.()".contains(letter);
+    if (1..=90).contains(&text.chars().count()) && text.chars().all(is_letter) && !text.ends_with('.') {
+        return Ok(text.to_owned());
+    }
+    Err("Azure takes 1 to 90 letters, digits and - _ . ( ), and no . at the end".to_owned())
+}
+
+/// The mode of a file: three or four octal digits.
+pub(super) fn file_mode(text: &str) -> Result<String, String> {
+    if (3..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte)) {
+        return Ok(text.to_owned());
+    }
+    Err("write three or four octal digits, such as 0640".to_owned())
 }
 
 #[cfg(test)]
@@ -63,9 +111,42 @@ mod tests {
 
     #[test]
     fn an_image_has_a_registry_a_tag_or_a_digest() {
-        assert!(image("r.example:5000/a/b:1.0").is_ok() && image("a@sha256:00").is_ok());
-        for bad in ["", ":1", "a b", "a\"b", "a#b"] {
+        let digest = format!("docker.io/library/web:1@sha256:{}", "0a".repeat(32));
+        for good in ["web", "web:1.0", "r.example:5000/a/b:1.0", "localhost/a_b:v1", "r.example/a", digest.as_str()] {
+            assert!(image(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            ":1",
+            "a b",
+            "a\"b",
+            "a#b",
+            "Web:1",
+            "r.example/",
+            "r.example:x/a",
+            "a@sha256:00",
+            "a:",
+            "a:-1",
+            "/a",
+            "a//b",
+        ] {
             assert!(image(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn azure_takes_names_of_groups_without_a_dot_at_the_end() {
+        assert!(azure_name("rg_1.(x)-y").is_ok());
+        for bad in ["", "a b", "a'b", "a.", "a".repeat(91).as_str()] {
+            assert!(azure_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mode_has_octal_digits() {
+        assert!(file_mode("0640").is_ok() && file_mode("644").is_ok());
+        for bad in ["", "64", "0680", "06400", "rw"] {
+            assert!(file_mode(bad).is_err(), "{bad}");
         }
     }
 }

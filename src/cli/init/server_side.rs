@@ -1,5 +1,7 @@
 //! Flags about the server, and the commands by which its operator lets the identity in.
 
+use std::fmt::Write as _;
+
 use clap::{Args, ValueEnum};
 use keyward_config::server::address;
 
@@ -21,7 +23,7 @@ pub(super) struct ServerFlags {
     /// Namespace of the server
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     server_namespace: Option<String>,
-    /// Mount of the auth method [default: azure]
+    /// Mount of the auth method [default: its name, such as azure]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     mount: Option<String>,
     /// Role to log in as
@@ -42,7 +44,7 @@ pub(super) enum ServerProduct {
 }
 
 impl ServerProduct {
-    const fn kind(self) -> &'static str {
+    pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Vault => "vault",
             Self::Openbao => "openbao",
@@ -67,7 +69,13 @@ pub(super) struct ServerSide {
 const RESOURCE: &str = "https://management.azure.com/";
 
 impl ServerFlags {
+    /// Takes the values of a login with a managed identity.
     pub(super) fn resolve(&self, answers: &mut PlanInputs<'_>) -> ServerSide {
+        self.resolve_for(answers, "azure", true)
+    }
+
+    /// Takes the values of a login by an auth method whose default mount path is `mount`; only one of Azure has a resource.
+    pub(super) fn resolve_for(&self, answers: &mut PlanInputs<'_>, mount: &str, has_resource: bool) -> ServerSide {
         let server = Question {
             check: |text| address(text).map(drop),
             ..Question::new("--server", "address of Vault or OpenBao, such as https://vault.example.com:8200")
@@ -82,8 +90,12 @@ impl ServerFlags {
             product: self.server_kind,
             address: answers.ask_required(server, self.server.as_ref()),
             role: answers.ask_required(role, self.role.as_ref()),
-            resource: answers.ask_with_default(resource, self.resource.as_ref(), RESOURCE),
-            mount: self.mount.clone().unwrap_or_else(|| "azure".to_owned()),
+            resource: if has_resource {
+                answers.ask_with_default(resource, self.resource.as_ref(), RESOURCE)
+            } else {
+                String::new()
+            },
+            mount: self.mount.clone().unwrap_or_else(|| mount.to_owned()),
             ca_file: self.ca_file.clone(),
             namespace: self.server_namespace.clone(),
         };
@@ -138,31 +150,55 @@ impl ServerSide {
     }
 
     /// Formats the commands for the server's operator. `bounds` are conditions of the role, such as
-    /// `bound_resource_groups=web`; those of keyward's ACL server are `keys` of its configuration.
+    /// `bound_resource_groups=web`, for which the server asks Azure with an application's credentials; those of keyward's ACL
+    /// server are `keys` of its configuration.
     pub(super) fn commands(&self, tenant: &str, bounds: &[String], keys: &[String]) -> String {
-        let role = quote(&self.role);
-        let mount = quote(&self.mount);
+        self.azure_login(tenant, " client_id=APPLICATION client_secret=@application.secret", bounds, keys)
+    }
+
+    /// The same for conditions that the identity token itself proves: the server asks Azure nothing.
+    pub(super) fn commands_without_azure(&self, tenant: &str, bounds: &[String], keys: &[String]) -> String {
+        self.azure_login(tenant, "", bounds, keys)
+    }
+
+    fn azure_login(&self, tenant: &str, application: &str, bounds: &[String], keys: &[String]) -> String {
+        if self.product == ServerProduct::Keyward {
+            return self.acl_section(tenant, keys);
+        }
+        let config = [format!("tenant_id={tenant}"), format!("resource={}{application}", quote(&self.resource))];
+        self.token_commands("azure", &config, bounds)
+    }
+
+    /// Formats the commands that enable an auth method of this type with its `config`, unless that is empty because the method is
+    /// there, and a role of it with its `bounds`.
+    pub(super) fn token_commands(&self, method: &str, config: &[String], bounds: &[String]) -> String {
+        let (role, mount) = (quote(&self.role), quote(&self.mount));
         let (program, prefix) = match self.product {
-            ServerProduct::Vault => ("vault", "VAULT"),
             ServerProduct::Openbao => ("bao", "BAO"),
-            ServerProduct::Keyward => return self.acl_section(tenant, keys),
+            ServerProduct::Vault | ServerProduct::Keyward => ("vault", "VAULT"),
         };
         let namespace = self.namespace.as_ref().map(|name| format!(" {prefix}_NAMESPACE={}", quote(name)));
+        let mut text = format!("export {prefix}_ADDR={}{}\n", quote(&self.address), namespace.unwrap_or_default());
+        if config.is_empty() {
+            let _ = writeln!(text, "# the auth method at {mount} is there, and verifies tokens of this cluster");
+        } else {
+            if method == "azure" && self.product == ServerProduct::Openbao {
+                text.push_str("# the method is a plugin: register it first, by `bao plugin register`\n");
+            }
+            let _ = writeln!(text, "{program} auth enable -path={mount} {method}");
+            let _ = writeln!(text, "{program} write auth/{mount}/config {}", config.join(" "));
+        }
         let bounds: Vec<String> = bounds.iter().map(|bound| format!(" {bound}")).collect();
-        format!(
-            "export {prefix}_ADDR={}{}
-{program} auth enable -path={mount} azure
-{program} write auth/{mount}/config tenant_id={tenant} resource={} client_id=APPLICATION client_secret=@application.secret
-{program} policy write {role} - <<'POLICY'
+        let _ = write!(
+            text,
+            "{program} policy write {role} - <<'POLICY'
 path \"secret/data/{role}/*\" {{ capabilities = [\"read\"] }}
 POLICY
 {program} write auth/{mount}/role/{role} token_policies={role} token_ttl=1h token_max_ttl=24h{}
 ",
-            quote(&self.address),
-            namespace.unwrap_or_default(),
-            quote(&self.resource),
             bounds.concat(),
-        )
+        );
+        text
     }
 
     /// Formats the section for the configuration of keyward's ACL server.

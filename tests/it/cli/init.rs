@@ -57,7 +57,7 @@ impl MachineKind {
 
 /// Asserts that `keyward check` has no complaint.
 #[track_caller]
-fn assert_checked(config: &Path) {
+pub(super) fn assert_checked(config: &Path) {
     let (code, output, error) = run(&["check", "-c", config.to_str().unwrap()], &[]);
     assert_eq!((code, error.as_str()), (0, ""), "{output}");
     for word in ["(error)", "(warning)"] {
@@ -276,68 +276,6 @@ fn the_online_check_of_a_gateway_is_announced_as_a_login_only_if_there_is_one() 
     }
 }
 
-/// The configuration in a manifest.
-fn embedded_config(manifest: &str) -> String {
-    let (_, rest) = manifest.split_once("  keyward.toml: |\n").unwrap();
-    let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
-    lines.flat_map(|line| [line.trim_start(), "\n"]).collect()
-}
-
-#[test]
-fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check() {
-    for (more, image) in [
-        ("", "registry.example.com/keyward:0.1.0"),
-        ("--image r.example/k:1 --app-image r.example/a:2", "r.example/k:1"),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().to_str().unwrap();
-        let flags = format!(
-            "init aks --server https://bao.example.com:8200 --server-kind openbao --role shop --client-id 11111111-1111-1111-1111-111111111111 --tenant 33333333-3333-3333-3333-333333333333 \
-             --name shop --namespace sales {more} --out {out}"
-        );
-        let (code, output, error) = run(&flags.split_whitespace().collect::<Vec<_>>(), &[]);
-        assert_eq!(code, 0, "{error}");
-        let advice = "put your images into keyward.yaml in place of registry.example.com, or run this again with --image and --app-image";
-        assert_eq!(output.contains(advice), more.is_empty(), "{output}");
-        let manifest = std::fs::read_to_string(folder.path().join("keyward.yaml")).unwrap();
-        let example =
-            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubernetes/sidecar.yaml"));
-        let config = folder.path().join("keyward.toml");
-        std::fs::write(&config, embedded_config(&manifest)).unwrap();
-        std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_checked(&config);
-        let count = |text: &str| manifest.matches(text).count();
-        assert_eq!(
-            (
-                count("11111111-1111-1111-1111-111111111111"),
-                count("33333333-3333-3333-3333-333333333333"),
-                count("00000000-"),
-                count(&format!("image: {image}\n"))
-            ),
-            (2, 1, 0, 1)
-        );
-        assert!(!manifest.contains(": web\n") && count("shop-keyward") == 2, "{manifest}");
-        assert_eq!(count("https://bao.example.com:8200"), 1);
-        // The rest is the packaged example's.
-        let outside = |text: &str| {
-            text.lines()
-                .filter(|line| line.starts_with(' ') && line.ends_with(':'))
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(outside(&manifest), outside(&example.unwrap()));
-        for command in [
-            "az identity federated-credential create",
-            "system:serviceaccount:sales:shop",
-            "bao auth enable",
-            "kubectl apply --namespace sales",
-            "kubectl logs --namespace sales deployment/shop --container keyward --follow",
-        ] {
-            assert!(output.contains(command), "{command}: {output}");
-        }
-    }
-}
-
 /// Runs a command on a terminal of its own, with these lines typed; returns what the terminal shows.
 pub(super) fn on_a_terminal(command: &str, typed: &str) -> (bool, String) {
     let mut child = Command::new("script")
@@ -373,44 +311,13 @@ fn on_a_terminal_it_asks_for_what_no_flag_gives() {
     assert!(config.contains("group = \"app\"") && config.contains("https://vault.example.com:8200"), "{config}");
 }
 
-const AKS: &str = "init aks --server https://bao.example.com:8200 --role shop";
-const IDS: &str = "--client-id 11111111-1111-1111-1111-111111111111 --tenant 33333333-3333-3333-3333-333333333333";
-
-fn run_line(line: &str) -> (i32, String, String) {
+pub(super) fn run_line(line: &str) -> (i32, String, String) {
     run(&line.split_whitespace().collect::<Vec<_>>(), &[])
 }
 
 #[test]
-fn the_ca_of_a_pods_server_goes_into_its_config_map_without_a_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().display();
-    let block = |kind: &str, text: &str| format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n");
-    let ca = folder.path().join("ca.crt");
-    std::fs::write(&ca, block("CERTIFICATE", "QUFB") + &block("PRIVATE KEY", "QkJC")).unwrap();
-    let (code, output, error) = run_line(&format!("{AKS} {IDS} --ca-file {} --out {out}", ca.display()));
-    assert_eq!(code, 0, "{output}{error}");
-    let manifest = std::fs::read_to_string(folder.path().join("keyward.yaml")).unwrap();
-    assert!(manifest.contains("    ca_file = \"/etc/keyward/ca.pem\"\n"), "{manifest}");
-    let data = "\n  ca.pem: |\n    -----BEGIN CERTIFICATE-----\n    QUFB\n    -----END CERTIFICATE-----\n---\n";
-    assert!(manifest.contains(data) && !manifest.contains("PRIVATE"), "{manifest}");
-    assert!(!manifest.contains(&ca.display().to_string()), "{manifest}");
-
-    std::fs::write(&ca, "none").unwrap();
-    for (file, reason) in [(ca.display().to_string(), "holds no certificate"), ("/none".to_owned(), "No such file")] {
-        let (code, _, error) = run_line(&format!("{AKS} {IDS} --ca-file {file} --out {out}"));
-        assert_eq!(code, 1, "{error}");
-        assert!(error.contains(&format!("error: --ca-file {file}: ")) && error.contains(reason), "{error}");
-    }
-}
-
-#[test]
-fn names_that_kubernetes_refuses_and_ids_that_are_no_guids_are_errors() {
+fn ids_that_are_no_guids_are_errors() {
     for (flags, flag) in [
-        (format!("{AKS} {IDS} --name Shop"), "--name"),
-        (format!("{AKS} {IDS} --name shop.prod"), "--name"),
-        (format!("{AKS} {IDS} --namespace sales_eu"), "--namespace"),
-        (format!("{AKS} --client-id shop-identity --tenant 33333333-3333-3333-3333-333333333333"), "--client-id"),
-        (format!("{AKS} --client-id 11111111-1111-1111-1111-111111111111 --tenant contoso.example"), "--tenant"),
         (format!("init {VM} --client-id 1234"), "--client-id"),
         ("init acl --tenant contoso --role web".to_owned(), "--tenant"),
     ] {

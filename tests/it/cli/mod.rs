@@ -14,6 +14,8 @@ mod flags;
 #[cfg(feature = "dev")]
 mod init;
 #[cfg(feature = "dev")]
+mod init_aks;
+#[cfg(feature = "dev")]
 mod init_commands;
 mod manual;
 #[cfg(feature = "dev")]

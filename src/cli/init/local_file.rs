@@ -1,22 +1,27 @@
-//! The CA bundle of a pod's server, which goes into the pod's `ConfigMap`: no image has it.
+//! Files of this machine whose text goes into a pod's `ConfigMap`: templates, and the CA bundle, which no image has.
 
 use std::io::Read as _;
 
-/// Longest bundle: a `ConfigMap` holds 1 MiB.
+/// Longest file: a `ConfigMap` holds 1 MiB.
 const MAX_SIZE: u64 = 512 * 1024;
 
-/// Reads the certificates of a PEM file on this machine; other blocks, such as a private key, are left out.
-pub(super) fn read(path: &str) -> Result<String, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("--ca-file {path}: {why}");
+/// Reads the file that a flag names.
+pub(super) fn read(flag: &str, path: &str) -> Result<String, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{flag} {path}: {why}");
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     file.take(MAX_SIZE + 1).read_to_string(&mut text).map_err(|error| failed(&error))?;
     if text.len() as u64 > MAX_SIZE {
-        return Err(failed(&"longer than 512 KiB; name a file with the CA of the server alone"));
+        return Err(failed(&"longer than 512 KiB, which is too much for a ConfigMap"));
     }
-    let certificates = certificates(&text);
+    Ok(text)
+}
+
+/// Reads the certificates of a PEM file; other blocks, such as a private key, are left out.
+pub(super) fn read_ca_bundle(path: &str) -> Result<String, String> {
+    let certificates = certificates(&read("--ca-file", path)?);
     if certificates.is_empty() {
-        return Err(failed(&"holds no certificate; name a PEM file with BEGIN CERTIFICATE"));
+        return Err(format!("--ca-file {path}: holds no certificate; name a PEM file with BEGIN CERTIFICATE"));
     }
     Ok(certificates)
 }
