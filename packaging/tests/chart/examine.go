@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
@@ -66,8 +67,9 @@ func documents(rendered map[string]string) []document {
 	return found
 }
 
-// examine returns what is wrong with the documents of a case.
-func examine(rendered map[string]string, expected map[string]int) []string {
+// examine returns what is wrong with the documents of a case. The pods of others, of which only the sidecar is ours, have to be
+// `restricted` in that alone.
+func examine(rendered map[string]string, expected map[string]int, ofOthers bool) []string {
 	var problems []string
 	all := documents(rendered)
 	kinds, configs, accounts := map[string]int{}, map[string]bool{}, map[string]bool{}
@@ -79,6 +81,7 @@ func examine(rendered map[string]string, expected map[string]int) []string {
 			problems = append(problems, fmt.Sprintf("%s %s: %v", it.kind, it.name, err))
 		}
 		pods = append(pods, found...)
+		problems = append(problems, labelValues(it)...)
 		configs[it.name] = configs[it.name] || it.kind == "ConfigMap"
 		accounts[it.name] = accounts[it.name] || it.kind == "ServiceAccount"
 	}
@@ -93,14 +96,43 @@ func examine(rendered map[string]string, expected map[string]int) []string {
 	}
 	restricted := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
 	for _, it := range pods {
-		for _, result := range evaluator.EvaluatePod(restricted, &it.meta, &it.spec) {
+		checked := it.spec
+		if ofOthers {
+			checked.Containers = nil
+		}
+		for _, result := range evaluator.EvaluatePod(restricted, &it.meta, &checked) {
 			if !result.Allowed {
 				problems = append(problems, fmt.Sprintf("%s %s is not `restricted`: %s: %s", it.owner.kind, it.owner.name, result.ForbiddenReason, result.ForbiddenDetail))
 			}
 		}
-		problems = append(problems, references(it, configs, accounts)...)
+		if it.owner.kind != "Pod" {
+			problems = append(problems, references(it, configs, accounts)...)
+		}
 	}
 	return append(problems, policyPorts(all, pods)...)
+}
+
+// labelValues complains about labels that the API server refuses.
+func labelValues(it document) []string {
+	var object struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Spec     struct {
+			Template struct {
+				Metadata metav1.ObjectMeta `json:"metadata"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	// A document that cannot be decoded is reported by examine.
+	_ = yaml.Unmarshal([]byte(it.text), &object)
+	var problems []string
+	for _, meta := range []metav1.ObjectMeta{object.Metadata, object.Spec.Template.Metadata} {
+		for key, value := range meta.Labels {
+			for _, wrong := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+				problems = append(problems, fmt.Sprintf("%s %s: label %s=%q: %s", it.kind, it.name, key, value, wrong))
+			}
+		}
+	}
+	return problems
 }
 
 // podsOf returns the pod templates of a case.
@@ -120,6 +152,9 @@ func gracePeriods(rendered map[string]string, expected []string) []string {
 	for _, seconds := range expected {
 		for _, it := range podsOf(rendered) {
 			period := it.spec.TerminationGracePeriodSeconds
+			if it.owner.kind == "Pod" {
+				continue
+			}
 			if period == nil || strconv.FormatInt(*period, 10) != seconds {
 				problems = append(problems, fmt.Sprintf("%s: terminationGracePeriodSeconds is not %s", it.owner.name, seconds))
 			}
@@ -133,7 +168,7 @@ func unaffectedPods(before, after map[string]string, value string) []string {
 	var problems []string
 	changed := podsOf(after)
 	for i, it := range podsOf(before) {
-		if reflect.DeepEqual(it.meta, changed[i].meta) && reflect.DeepEqual(it.spec, changed[i].spec) {
+		if it.owner.kind != "Pod" && reflect.DeepEqual(it.meta, changed[i].meta) && reflect.DeepEqual(it.spec, changed[i].spec) {
 			problems = append(problems, fmt.Sprintf("%s: a change of %s does not change the pod template", it.owner.name, value))
 		}
 	}
@@ -194,12 +229,14 @@ func containerSecurity(rendered map[string]string, readOnly []string) []string {
 			problems = append(problems, pod.owner.name+": the pod sets the user of all its containers")
 		}
 		for _, container := range append(append([]corev1.Container{}, pod.spec.InitContainers...), pod.spec.Containers...) {
+			own := strings.Contains(container.Image, "/keyward")
 			security := container.SecurityContext
 			if security == nil {
-				problems = append(problems, fmt.Sprintf("%s: container %s has no security context", pod.owner.name, container.Name))
+				if own {
+					problems = append(problems, fmt.Sprintf("%s: container %s has no security context", pod.owner.name, container.Name))
+				}
 				continue
 			}
-			own := strings.Contains(container.Image, "/keyward")
 			isReadOnly := security.ReadOnlyRootFilesystem != nil && *security.ReadOnlyRootFilesystem
 			if isReadOnly != (own || slices.Contains(readOnly, container.Name)) {
 				problems = append(problems, fmt.Sprintf("%s: container %s: readOnlyRootFilesystem is %t", pod.owner.name, container.Name, isReadOnly))
@@ -242,8 +279,8 @@ func references(it pod, configs, accounts map[string]bool) []string {
 			problems = append(problems, fmt.Sprintf("%s: %s is no native sidecar", it.owner.name, container.Name))
 		}
 	}
-	if !ports["health"] {
-		problems = append(problems, it.owner.name+": no port is called health, which the PodMonitor reads")
+	if !ports["health"] && !ports["probes"] {
+		problems = append(problems, it.owner.name+": no port is called health, which the PodMonitor reads, or probes, as a sidecar's is")
 	}
 	if account := it.spec.ServiceAccountName; !accounts[account] && !strings.HasPrefix(account, "given-") {
 		problems = append(problems, fmt.Sprintf("%s uses the service account %s, which is not rendered", it.owner.name, account))
@@ -273,10 +310,6 @@ func decode(it document) ([]pod, error) {
 		return nil, strict(&rbacv1.Role{})
 	case "RoleBinding":
 		return nil, strict(&rbacv1.RoleBinding{})
-	case "ClusterRole":
-		return nil, strict(&rbacv1.ClusterRole{})
-	case "ClusterRoleBinding":
-		return nil, strict(&rbacv1.ClusterRoleBinding{})
 	case "MutatingWebhookConfiguration":
 		return nil, strict(&admissionregistrationv1.MutatingWebhookConfiguration{})
 	case "Service":
@@ -287,6 +320,16 @@ func decode(it document) ([]pod, error) {
 		return nil, strict(&policyv1.PodDisruptionBudget{})
 	case "PodMonitor":
 		return nil, strict(&monitoring.PodMonitor{})
+	case "ServiceMonitor":
+		return nil, strict(&monitoring.ServiceMonitor{})
+	case "ClusterRole":
+		return nil, strict(&rbacv1.ClusterRole{})
+	case "ClusterRoleBinding":
+		return nil, strict(&rbacv1.ClusterRoleBinding{})
+	case "Pod":
+		var one corev1.Pod
+		err := strict(&one)
+		return []pod{{it, one.ObjectMeta, one.Spec, nil}}, err
 	case "PrometheusRule":
 		var rules monitoring.PrometheusRule
 		if err := strict(&rules); err != nil {
@@ -330,7 +373,7 @@ func write(folder string, rendered map[string]string) []string {
 		}
 	}
 	for _, it := range documents(rendered) {
-		if it.kind == "PodMonitor" || it.kind == "PrometheusRule" {
+		if it.kind == "PodMonitor" || it.kind == "ServiceMonitor" || it.kind == "PrometheusRule" {
 			continue
 		}
 		store(fmt.Sprintf("%s-%s.yaml", strings.ToLower(it.kind), it.name), it.text)

@@ -3,9 +3,11 @@
 // documents for Kubernetes' schemas, and configurations for `keyward check`.
 //
 //	chart HELM_FOLDER CASES REFUSED OUT
+//	chart pods FILE...        the same checks of manifests, as `keyward init aks` writes them
 //
 // A file of values may begin with lines `# chart: example`, `# expect: KIND N`, `# read-only: CONTAINER`, `# grace: SECONDS`,
-// `# restarts: VALUE` and, in REFUSED, `# error: TEXT`.
+// `# restarts: VALUE`, `# version: VERSION` of the chart, `# pods: of others` (which are not `restricted`), `# has: TEXT`, `# lacks: TEXT`,
+// `# sidecar: FILE` with the manifest whose sidecar it has and, in REFUSED, `# error: TEXT`.
 package main
 
 import (
@@ -23,6 +25,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "pods" {
+		examineManifests(os.Args[2:])
+		return
+	}
 	if len(os.Args) != 5 {
 		fmt.Fprintln(os.Stderr, "usage: chart HELM_FOLDER CASES REFUSED OUT")
 		os.Exit(1)
@@ -43,7 +49,11 @@ func main() {
 			complain(name, []string{err.Error()})
 			continue
 		}
-		complain(name, examine(text, expectations(path)))
+		complain(name, examine(text, expectations(path), len(directive(path, "pods")) > 0))
+		complain(name, texts(text, directive(path, "has"), directive(path, "lacks")))
+		for _, manifest := range directive(path, "sidecar") {
+			complain(name, sameSidecar(text, filepath.Join(helm, manifest)))
+		}
 		complain(name, containerSecurity(text, directive(path, "read-only")))
 		complain(name, gracePeriods(text, directive(path, "grace")))
 		for _, value := range directive(path, "restarts") {
@@ -57,6 +67,7 @@ func main() {
 		complain(name, write(filepath.Join(out, name), text))
 		rendered++
 	}
+	complain("README.md", undocumented(filepath.Join(helm, "keyward")))
 	for _, path := range yamlFiles(refused) {
 		name := "refused/" + strings.TrimSuffix(filepath.Base(path), ".yaml")
 		wanted := directive(path, "error")
@@ -108,6 +119,9 @@ func load(helm, path string) (*chart.Chart, error) {
 	keyward, err := loader.LoadDir(filepath.Join(helm, "keyward"))
 	if err != nil {
 		return nil, err
+	}
+	for _, version := range directive(path, "version") {
+		keyward.Metadata.Version, keyward.Metadata.AppVersion = version, version
 	}
 	names := directive(path, "chart")
 	if len(names) == 0 {

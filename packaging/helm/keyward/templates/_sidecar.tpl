@@ -3,7 +3,7 @@ The agent as a native sidecar of another chart's pod. That chart has this one as
 
   initContainers:    {{- include "keyward.sidecar.container" (dict "root" . "sidecar" .Values.sidecar) | nindent 8 }}
   volumes:           {{- include "keyward.sidecar.volumes" (dict "root" . "sidecar" .Values.sidecar "name" "web-keyward") | nindent 8 }}
-  securityContext:   {{- include "keyward.podSecurity" . | nindent 8 }}
+  securityContext:   {{- include "keyward.sidecar.podSecurity" . | nindent 8 }}
   in the container:  {{- include "keyward.sidecar.mount" . | nindent 12 }}
   a document:        {{- include "keyward.sidecar.configMap" (dict "root" . "sidecar" .Values.sidecar "name" "web-keyward") }}
   annotations:       {{- include "keyward.sidecar.annotations" (dict "root" . "sidecar" .Values.sidecar "name" "web-keyward") | nindent 8 }}
@@ -17,6 +17,7 @@ configuration. Leave them out of a Job, whose pod template cannot change.
 {{- mergeOverwrite (deepCopy .root.Subcharts.keyward.Values.sidecar) (deepCopy (default dict .sidecar)) | toYaml -}}
 {{- end }}
 
+{{/* The shape of packaging/kubernetes/sidecar.yaml, which `packaging/check chart` compares with this. All hardening is the container's own. */}}
 {{- define "keyward.sidecar.container" -}}
 {{- $values := include "keyward.sidecar.values" . | fromYaml -}}
 {{- $chart := .root.Subcharts.keyward -}}
@@ -26,19 +27,24 @@ configuration. Leave them out of a Job, whose pod template cannot change.
   # A native sidecar: it starts before the containers, and ends after them.
   restartPolicy: Always
   args: ["run", "--config", "/etc/keyward/keyward.toml"]
-  {{- if $values.clientId }}
+  {{- if or $values.clientId $values.extraEnv }}
   env:
+    {{- if $values.clientId }}
     - name: AZURE_CLIENT_ID
       value: {{ $values.clientId | quote }}
     - name: AZURE_TENANT_ID
       value: {{ required "sidecar.tenantId is missing: the tenant of sidecar.clientId" $values.tenantId | quote }}
     - name: AZURE_FEDERATED_TOKEN_FILE
-      value: /var/run/secrets/azure/tokens/azure-identity-token
+      value: /var/run/secrets/keyward/azure-identity-token
+    {{- end }}
+    {{- with $values.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
   ports:
-    - name: health
+    - name: probes
       containerPort: {{ $values.healthPort }}
-  {{- include "keyward.probes" . | nindent 2 }}
+  {{- include "keyward.probes" "probes" | nindent 2 }}
   resources:
     {{- toYaml $values.resources | nindent 4 }}
   securityContext:
@@ -47,15 +53,20 @@ configuration. Leave them out of a Job, whose pod template cannot change.
     - name: keyward-config
       mountPath: /etc/keyward
       readOnly: true
+    {{- if $values.clientId }}
+    - name: keyward-identity
+      mountPath: /var/run/secrets/keyward
+      readOnly: true
+    {{- end }}
     - name: keyward-run
       mountPath: /run/keyward
     - name: keyward-state
       mountPath: /var/lib/keyward
-    {{- if $values.clientId }}
-    - name: keyward-identity
-      mountPath: /var/run/secrets/azure/tokens
-      readOnly: true
-    {{- end }}
+{{- end }}
+
+{{/* The group of the files that keyward writes. It is no `fsGroup`, which would change group and mode of the application's own volumes. */}}
+{{- define "keyward.sidecar.podSecurity" -}}
+supplementalGroups: [65532]
 {{- end }}
 
 {{- define "keyward.sidecar.mount" -}}
@@ -69,12 +80,6 @@ configuration. Leave them out of a Job, whose pod template cannot change.
 - name: keyward-config
   configMap:
     name: {{ .name }}
-# In memory, so that no token is ever on a disk.
-- name: keyward-run
-  emptyDir: { medium: Memory, sizeLimit: 4Mi }
-# Outlives a restart of the container, so that a container that fails again and again still paces its calls.
-- name: keyward-state
-  emptyDir: { medium: Memory, sizeLimit: 1Mi }
 {{- if $values.clientId }}
 - name: keyward-identity
   projected:
@@ -84,6 +89,12 @@ configuration. Leave them out of a Job, whose pod template cannot change.
           audience: {{ $values.audience }}
           expirationSeconds: 3600
 {{- end }}
+# In memory, so that no secret is ever on a disk.
+- name: keyward-run
+  emptyDir: { medium: Memory, sizeLimit: 4Mi }
+# Outlives a restart of the container, so that a container that fails again and again still paces its calls.
+- name: keyward-state
+  emptyDir: { medium: Memory, sizeLimit: 1Mi }
 {{- end }}
 
 {{- define "keyward.sidecar.configMap" -}}
@@ -102,5 +113,5 @@ data:
 {{- end }}
 
 {{- define "keyward.sidecar.annotations" -}}
-keyward/config: {{ include "keyward.sidecar.configMap" . | sha256sum }}
+keyward.dev/config-hash: {{ include "keyward.sidecar.configMap" . | sha256sum }}
 {{- end }}
