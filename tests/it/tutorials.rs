@@ -37,28 +37,32 @@ const MARK: &str = "@@ block";
 /// Runs the shell blocks of a tutorial in order, in an empty folder, and compares the output of each with the block of text under it;
 /// returns their output. With INSTA_UPDATE=always it writes outputs that differ into the tutorial.
 fn follow(document: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("tutorial.sh");
+    follow_in(document, tempfile::tempdir().unwrap().path())
+}
+
+/// The same in this folder, which is empty.
+fn follow_in(document: &str, folder: &Path) -> String {
+    let script = folder.join("tutorial.sh");
     let commands: Vec<String> = blocks(document, "sh").iter().map(|block| format!("echo '{MARK}'\n{block}")).collect();
     std::fs::write(&script, commands.concat()).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), variable("PATH").unwrap());
-    let printed = folder.path().join("printed.txt");
+    let printed = folder.join("printed.txt");
     let output = std::fs::File::create(&printed).unwrap();
     // To a file, since a server in the background would keep a pipe open; when a step fails, the trap ends that server.
     let status = Command::new("sh")
         .args(["-euc", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT; . ./tutorial.sh"])
-        .current_dir(folder.path())
+        .current_dir(folder)
         .env_clear()
-        .envs([("PATH", path.as_str()), ("HOME", folder.path().to_str().unwrap())])
+        .envs([("PATH", path.as_str()), ("HOME", folder.to_str().unwrap())])
         .stdout(output.try_clone().unwrap())
         .stderr(output)
         .status()
         .unwrap();
     let output = std::fs::read_to_string(&printed).unwrap();
-    let log = std::fs::read_to_string(folder.path().join("acl.log")).unwrap_or_default();
+    let log = std::fs::read_to_string(folder.join("acl.log")).unwrap_or_default();
     assert!(status.success(), "{document}: {status}\n{output}\n{log}");
-    expected_output::compare(document, &output, folder.path());
+    expected_output::compare(document, &output, folder);
     output.replace(&format!("{MARK}\n"), "")
 }
 
@@ -84,8 +88,6 @@ fn the_commands_of_the_tutorials_that_set_up_a_machine_or_a_pod_run_and_write_wh
     let output = follow("docs/tutorials/vm-with-systemd.md");
     assert!(output.contains("logs in to the vault server") && output.contains("SupplementaryGroups=app\n"), "{output}");
     assert!(output.contains("az vm identity assign --resource-group web --name web-1\n"), "{output}");
-    let output = follow("docs/tutorials/aks-sidecar.md");
-    assert!(output.contains("--subject system:serviceaccount:default:web"), "{output}");
     let output = follow("docs/tutorials/terraform.md");
     assert!(output.contains("wrote image/etc/keyward/keyward.toml\n"), "{output}");
 }
@@ -123,13 +125,16 @@ fn the_configuration_of_the_tutorial_of_terraform_gives_programs_the_address_and
 }
 
 #[test]
-fn the_configuration_of_the_tutorial_of_aks_is_that_of_the_example_pod() {
-    let pod = read("packaging/kubernetes/sidecar.yaml");
-    let lines: Vec<&str> = pod.lines().map(str::trim).collect();
-    for block in blocks("docs/tutorials/aks-sidecar.md", "toml") {
-        for line in block.lines() {
-            assert!(lines.contains(&line), "packaging/kubernetes/sidecar.yaml lacks {line:?}");
-        }
+fn the_tutorial_of_aks_writes_a_manifest_with_the_configuration_that_it_shows() {
+    let (document, folder) = ("docs/tutorials/aks-sidecar.md", tempfile::tempdir().unwrap());
+    let output = follow_in(document, folder.path());
+    for subject in ["--subject system:serviceaccount:default:web", "--subject system:serviceaccount:default:report"] {
+        assert!(output.contains(subject), "{output}");
+    }
+    let manifest = std::fs::read_to_string(folder.path().join("keyward.yaml")).unwrap();
+    let lines: Vec<&str> = manifest.lines().map(str::trim).collect();
+    for line in blocks(document, "toml").concat().lines() {
+        assert!(lines.contains(&line), "the manifest lacks {line:?}: {manifest}");
     }
 }
 
