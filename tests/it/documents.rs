@@ -11,6 +11,7 @@ mod metrics;
 mod monitoring;
 mod packaging_tools;
 mod questions;
+mod pod_secrets;
 mod security;
 
 use std::path::Path;
