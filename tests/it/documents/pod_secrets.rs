@@ -58,7 +58,7 @@ fn each_key_that_it_names_is_one_of_the_reference() {
             let has = |heading: &str| {
                 sections.iter().any(|part| part.starts_with(heading) && part.contains(&format!("\n| `{name}` |")))
             };
-            let methods = ["cloud", "jwt", "kubernetes", "approle", "cert"];
+            let methods = ["cloud", "jwt", "kubernetes", "cert"];
             let found = match section.strip_suffix(".METHOD") {
                 Some(session) => methods.iter().all(|method| has(&format!("`[{session}.{method}]`"))),
                 None => has(&format!("`[{section}]`")),
