@@ -20,7 +20,7 @@ pub struct Explanation {
     /// The error.
     pub code: ErrorCode,
     /// Group of the error, by its first two digits.
-    pub(crate) group: &'static str,
+    pub group: &'static str,
     /// The error in a few words.
     pub title: &'static str,
     /// The usual cause.

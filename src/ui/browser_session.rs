@@ -1,6 +1,7 @@
 //! Browsers that have signed in: in memory, for 15 minutes after the last page that a person opened.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -32,6 +33,9 @@ const SIGN_INS: TokenBucket = TokenBucket::full(10, Duration::from_secs(6));
 /// Maximum of users whose attempts are counted: one user may have thousands of subordinate ids.
 const MAX_USERS: usize = 1024;
 
+/// Maximum of numbers that a browser's rights keep.
+const MAX_NUMBERS: usize = 16;
+
 /// Rights of a browser that has signed in.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BrowserRights {
@@ -39,6 +43,29 @@ pub(super) struct BrowserRights {
     pub(super) has_key: bool,
     /// ACL token that was given.
     pub(super) acl_token: Option<SecretString>,
+    /// Numbers of the sign-ins, as their events have them.
+    pub(super) sign_ins: Vec<u64>,
+}
+
+/// Sign-ins of this process on all listeners, counted for the field `sign_in` of their events.
+static SIGN_IN_COUNT: AtomicU64 = AtomicU64::new(0);
+
+impl BrowserRights {
+    /// Returns true for a browser that has signed in.
+    pub(super) fn any(&self) -> bool {
+        self.has_key || self.acl_token.is_some()
+    }
+
+    /// Numbers a sign-in that adds to these rights. The number is no secret.
+    pub(super) fn number_sign_in(&mut self) -> u64 {
+        let number = SIGN_IN_COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+        // A browser that signs in again and again: older events have left the list.
+        if self.sign_ins.len() >= MAX_NUMBERS {
+            self.sign_ins.remove(0);
+        }
+        self.sign_ins.push(number);
+        number
+    }
 }
 
 /// Browsers that have signed in, by the SHA-256 of their cookie.
@@ -185,7 +212,7 @@ mod tests {
     }
 
     fn key() -> BrowserRights {
-        BrowserRights { has_key: true, acl_token: None }
+        BrowserRights { has_key: true, ..BrowserRights::default() }
     }
 
     #[test]

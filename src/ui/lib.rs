@@ -19,8 +19,11 @@ mod pages;
 
 // 2: routing
 mod request;
+mod page_request;
+mod acl_pages;
+mod search;
 mod router;
 
 pub use guard::Options;
-pub use router::{Deps, service};
-pub use sources::{Sources, StatusSource};
+pub use router::service;
+pub use sources::{Deps, Sources, StatusSource};

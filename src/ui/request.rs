@@ -21,6 +21,13 @@ pub(super) struct SourceError {
     pub(super) message: String,
 }
 
+impl SourceError {
+    /// There is no such page.
+    pub(super) fn not_found() -> Self {
+        Self { status: StatusCode::NOT_FOUND, message: "page not found".to_owned() }
+    }
+}
+
 /// Reads JSON from a service by GET, with an ACL token if one is given.
 pub(super) async fn get<T: DeserializeOwned>(
     service: &InProcessService,

@@ -1,43 +1,33 @@
 //! Routes a browser's request to its page.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
 use keyward_http::guard::LogThrottle;
 use keyward_http::in_process::InProcessService;
 use keyward_http::server::{
     HttpMetrics, IncomingBody, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels,
 };
-use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::recent_events;
-use serde_json::{Map, Value};
 
-use super::browser_session::{BrowserRights, BrowserSessions};
+use super::acl_pages::AclPages;
+use super::browser_session::BrowserSessions;
 use super::form::Fields;
 use super::guard::{Options, PageGuard, PageRejection};
-use super::pages::acl::{self, AclKind};
+use super::page_request::PageRequest;
+use super::pages::agent::{AgentView, LIVE};
+use super::pages::history::{self, ChangesPage};
 use super::pages::sign_in::{self, SignIn};
-use super::pages::{Frame, agent, error_page, gateway, history};
+use super::pages::{EventFilter, Frame, codes, error_page, gateway};
 use super::request::{self, SourceError};
 use super::response::{self, PageResponse, html, redirect};
-use super::sources::{Sources, StatusSource};
-
-/// Collaborators of the pages of one listener.
-#[derive(Debug, Clone)]
-pub struct Deps {
-    /// Ends sign-ins, and is what pages call now.
-    pub clock: Clock,
-    /// Counts responses and refusals.
-    pub listener_metrics: ListenerMetrics,
-    /// Status of the agent, with the sessions that the listener may show.
-    pub agent: StatusSource,
-    /// Parts that run beside the agent.
-    pub sources: Sources,
-}
+use super::search::Search;
+use super::sources::Deps;
 
 /// Builds the service of one listener, for [`keyward_http::server::Listener::serve`].
 pub fn service(
@@ -50,6 +40,7 @@ pub fn service(
         log_throttle: LogThrottle::default(),
         options,
         deps,
+        history_resources: OnceLock::new(),
     });
     move |peer, request| {
         let router = Arc::clone(&router);
@@ -70,20 +61,7 @@ struct Router {
     sessions: BrowserSessions,
     log_throttle: LogThrottle,
     deps: Deps,
-}
-
-/// A request that passed the guard, with the rights of its browser.
-struct PageRequest {
-    method: Method,
-    path: String,
-    /// Path and query.
-    target: String,
-    query: Fields,
-    headers: HeaderMap,
-    /// User of this machine, if known.
-    user: Option<u32>,
-    rights: BrowserRights,
-    frame: Frame,
+    history_resources: OnceLock<Vec<String>>,
 }
 
 const STYLE: &str = include_str!("assets/style.css");
@@ -120,13 +98,9 @@ impl Router {
             Method::GET | Method::HEAD => self.get(&request).await,
             Method::POST => match Fields::read(body).await {
                 Some(form) => self.post(&request, &form).await,
-                None => request_error(&request, StatusCode::REQUEST_TIMEOUT, "the form was incomplete or too slow"),
+                None => request.error(StatusCode::REQUEST_TIMEOUT, "the form was incomplete or too slow"),
             },
-            _ => request_error(
-                &request,
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method not allowed: pages accept GET, forms POST",
-            ),
+            _ => request.error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: pages accept GET, forms POST"),
         }
     }
 
@@ -147,40 +121,70 @@ impl Router {
             "/agent" | LIVE => Ok(self.agent(request)),
             "/gateway" => self.gateway(request).await,
             "/history" => self.history(request).await,
-            _ => Err(not_found()),
+            "/search" if !request.rights.any() => return redirect_to_sign_in(SignIn::Key, request),
+            "/search" => Ok(Search { deps: &self.deps, request }.respond().await),
+            "/codes" => Ok(html(StatusCode::OK, codes::index(request.frame))),
+            _ if path.starts_with("/codes/") => self.code(request, &path["/codes/".len()..]),
+            _ => Err(SourceError::not_found()),
         };
-        page.unwrap_or_else(|error| request_error(request, error.status, &error.message))
+        page.unwrap_or_else(|error| request.error(error.status, &error.message))
     }
 
     fn agent(&self, request: &PageRequest) -> PageResponse {
-        let status = self.deps.agent.read();
-        let events = recent_events::latest();
-        let now = self.deps.clock.now().wall;
-        let page = match request.path.as_str() {
-            LIVE => agent::live(&status, &events, now),
-            _ => agent::page(request.frame, &status, &events, now),
+        let filter = EventFilter {
+            level: request.query.get("level"),
+            session: request.query.get("session"),
+            own_sign_ins: &request.rights.sign_ins,
         };
+        let (status, events) = (self.deps.agent.read(), recent_events::latest());
+        let view = AgentView { status: &status, events: &events, filter, now: self.deps.clock.now().wall };
+        let page = if request.path == LIVE { view.live() } else { view.page(request.frame) };
         html(StatusCode::OK, page)
     }
 
+    /// Explains an error code, which is no secret. Its events are for those with the listener's key.
+    fn code(&self, request: &PageRequest, code: &str) -> Result<PageResponse, SourceError> {
+        let code = code.parse().map_err(|_| SourceError::not_found())?;
+        let events = request.rights.has_key.then(recent_events::latest);
+        let page = codes::page(request.frame, code, events.as_deref(), self.deps.clock.now().wall);
+        Ok(html(StatusCode::OK, page))
+    }
+
     async fn gateway(&self, request: &PageRequest) -> Result<PageResponse, SourceError> {
-        let service = self.deps.sources.gateway().ok_or_else(not_found)?;
+        let service = self.deps.sources.gateway().ok_or_else(SourceError::not_found)?;
         let tokens = request::get(&service, "/v1/platform/tokens", None).await?;
         let report = request::get(&service, "/v1/platform/report", None).await?;
         Ok(html(StatusCode::OK, gateway::page(request.frame, &tokens, &report, self.deps.clock.now().wall)))
     }
 
     async fn history(&self, request: &PageRequest) -> Result<PageResponse, SourceError> {
-        let service = self.deps.sources.gateway().ok_or_else(not_found)?;
+        let service = self.deps.sources.gateway().ok_or_else(SourceError::not_found)?;
         let field = |name: &str| request.query.get(name);
         let path = format!("/v1/platform/changes?{}", history::query(field));
         let changes = request::get(&service, &path, None).await?;
-        Ok(html(StatusCode::OK, history::page(request.frame, field, &changes)))
+        let resources = self.history_resources(&service).await?;
+        Ok(html(StatusCode::OK, history::page(request.frame, field, &changes, resources)))
+    }
+
+    /// Names of all resources of the history, which is a part of the program and does not change.
+    async fn history_resources(&self, service: &InProcessService) -> Result<&[String], SourceError> {
+        if let Some(resources) = self.history_resources.get() {
+            return Ok(resources);
+        }
+        let mut names = BTreeSet::new();
+        let mut next = Some(1);
+        while let Some(number) = next {
+            let path = format!("/v1/platform/changes?{}", history::all_changes(number));
+            let changes: ChangesPage = request::get(service, &path, None).await?;
+            names.extend(changes.resources().map(str::to_owned));
+            next = changes.next();
+        }
+        Ok(self.history_resources.get_or_init(|| names.into_iter().collect()))
     }
 
     async fn acl(&self, request: &PageRequest, rest: &str) -> PageResponse {
         let Some(service) = self.deps.sources.acl() else {
-            return request_error(request, StatusCode::NOT_FOUND, "no ACL server runs in this process");
+            return request.error(StatusCode::NOT_FOUND, "no ACL server runs in this process");
         };
         if rest == "sign-in" {
             let page = sign_in::page(request.frame, SignIn::AclToken, local(request.query.get("next")), None);
@@ -190,7 +194,7 @@ impl Router {
         let page = AclPages { service: &service, token, request, now: self.deps.clock.now().wall };
         match page.respond(rest).await {
             Ok(response) => response,
-            Err(error) => request_error(request, error.status, &error.message),
+            Err(error) => request.error(error.status, &error.message),
         }
     }
 
@@ -199,7 +203,7 @@ impl Router {
             "/sign-in" => self.sign_in(request, SignIn::Key, form).await,
             "/acl/sign-in" => self.sign_in(request, SignIn::AclToken, form).await,
             "/sign-out" => response::with_cookie(redirect("/sign-in"), self.sessions.sign_out(&request.headers)),
-            _ => request_error(request, StatusCode::NOT_FOUND, "no form is sent here"),
+            _ => request.error(StatusCode::NOT_FOUND, "no form is sent here"),
         }
     }
 
@@ -236,9 +240,10 @@ impl Router {
                 rights.acl_token = Some(token);
             }
         }
+        let sign_in = rights.number_sign_in();
         match self.sessions.sign_in(&request.headers, request.user, rights) {
             Some(cookie) => {
-                tracing::info!(event = "ui.signed_in", what = method.name(), "a browser has signed in");
+                tracing::info!(event = "ui.signed_in", sign_in, what = method.name(), "a browser has signed in");
                 response::with_cookie(redirect(next), Some(cookie))
             }
             None => again(StatusCode::INTERNAL_SERVER_ERROR, "the kernel returned no random bytes"),
@@ -274,82 +279,9 @@ impl Router {
     }
 }
 
-/// Path of the part of the agent's page that a script refreshes.
-const LIVE: &str = "/agent/live";
-
-/// Pages of the ACL server, with the rights of the browser's token.
-struct AclPages<'a> {
-    service: &'a InProcessService,
-    token: &'a SecretString,
-    request: &'a PageRequest,
-    now: std::time::SystemTime,
-}
-
-impl AclPages<'_> {
-    async fn respond(&self, rest: &str) -> Result<PageResponse, SourceError> {
-        let mut segments = rest.split('/');
-        let kind = segments.next().and_then(AclKind::parse).ok_or_else(not_found)?;
-        match (segments.next().map(decode), segments.next(), segments.next()) {
-            (None, None, None) => self.list(kind).await,
-            (Some(id), None, None) => self.record(kind, &id?).await,
-            (Some(id), Some("explain"), None) if kind == AclKind::Token => self.explain(&id?).await,
-            _ => Err(not_found()),
-        }
-    }
-
-    fn namespace(&self) -> &str {
-        self.request.query.get("ns")
-    }
-
-    async fn read<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, SourceError> {
-        request::get(self.service, path, Some(self.token)).await
-    }
-
-    async fn list(&self, kind: AclKind) -> Result<PageResponse, SourceError> {
-        let records: Vec<Value> = self.read(&kind.api_list(self.namespace())).await?;
-        let search = self.request.query.get("q");
-        let page = acl::list_page(self.request.frame, kind, &records, self.namespace(), search, self.now);
-        Ok(html(StatusCode::OK, page))
-    }
-
-    async fn record(&self, kind: AclKind, id: &str) -> Result<PageResponse, SourceError> {
-        let record: Map<String, Value> = self.read(&kind.api_read(id, self.namespace())).await?;
-        let record = Value::Object(record);
-        let mut dependents = Vec::new();
-        for list in kind.dependents(id, &record, self.namespace()) {
-            let mut records: Vec<Value> = self.read(&list.api_path).await?;
-            if let Some((field, text)) = &list.matching {
-                records.retain(|record| record[*field].as_str() == Some(text));
-            }
-            dependents.push((list.kind, records));
-        }
-        let Value::Object(record) = record else { return Err(not_found()) };
-        let page = acl::record_page(self.request.frame, kind, &record, &dependents, self.namespace(), self.now);
-        Ok(html(StatusCode::OK, page))
-    }
-
-    async fn explain(&self, accessor: &str) -> Result<PageResponse, SourceError> {
-        let field = |name: &str| self.request.query.get(name);
-        let path = acl::explain_path(accessor, self.namespace());
-        let body = acl::request_body(field);
-        let responses: Vec<acl::Explained> = request::post(self.service, &path, Some(self.token), &body).await?;
-        let accesses = body.as_array().map(Vec::as_slice).unwrap_or_default();
-        let access = |request: &Value| request["Access"].as_str().unwrap_or_default().to_owned();
-        let explained: Vec<(String, acl::Explained)> = accesses.iter().map(access).zip(responses).collect();
-        let page = acl::explain_page(self.request.frame, accessor, self.namespace(), field, &explained);
-        Ok(html(StatusCode::OK, page))
-    }
-}
-
-fn request_error(request: &PageRequest, status: StatusCode, message: &str) -> PageResponse {
-    html(status, error_page(request.frame, status.canonical_reason().unwrap_or("Error"), message))
-}
-
 /// Sends the browser to a page that asks for a secret, and back afterwards.
 fn redirect_to_sign_in(method: SignIn, request: &PageRequest) -> PageResponse {
-    let next = if request.path == LIVE { "/agent" } else { request.target.as_str() };
-    let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
-    let mut response = redirect(&format!("{}?{query}", method.path()));
+    let mut response = redirect(&request.sign_in_link(method));
     // A script that refreshes a part of a page has to leave the page.
     if request.headers.contains_key("hx-request") {
         *response.status_mut() = StatusCode::OK;
@@ -363,15 +295,6 @@ fn local(next: &str) -> &str {
     let is_path =
         next.starts_with('/') && !next.starts_with("//") && !next.contains(|c: char| c == '\\' || c.is_control());
     if is_path { next } else { "/" }
-}
-
-fn decode(segment: &str) -> Result<String, SourceError> {
-    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8();
-    decoded.map(std::borrow::Cow::into_owned).map_err(|_| not_found())
-}
-
-fn not_found() -> SourceError {
-    SourceError { status: StatusCode::NOT_FOUND, message: "page not found".to_owned() }
 }
 
 #[cfg(test)]

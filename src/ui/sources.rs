@@ -3,8 +3,23 @@
 use std::sync::Arc;
 
 use keyward_http::in_process::InProcessService;
+use keyward_http::server::ListenerMetrics;
+use keyward_machine::clock::Clock;
 use keyward_telemetry::status::StatusDocument;
 use parking_lot::RwLock;
+
+/// Collaborators of the pages of one listener.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// Ends sign-ins, and is what pages call now.
+    pub clock: Clock,
+    /// Counts responses and refusals.
+    pub listener_metrics: ListenerMetrics,
+    /// Status of the agent, with the sessions that the listener may show.
+    pub agent: StatusSource,
+    /// Parts that run beside the agent.
+    pub sources: Sources,
+}
 
 /// Registry of the services of parts that run beside the pages. Clones share it.
 #[derive(Debug, Clone, Default)]

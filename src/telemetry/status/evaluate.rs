@@ -51,7 +51,7 @@ pub struct ReportItem {
     pub reason: Option<String>,
     /// Code of the error that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) code: Option<String>,
+    pub code: Option<String>,
     /// Time for which it has been down, or for which its warning has lasted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) for_seconds: Option<u64>,

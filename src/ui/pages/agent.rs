@@ -1,4 +1,4 @@
-//! Page of the agent: sessions with their time lines, components, and recent events.
+//! Page of the agent: problems first, sessions with their time lines, components, and recent events.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,138 +6,190 @@ use keyward_telemetry::recent_events::RecentEvent;
 use keyward_telemetry::status::{
     ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, evaluate, update_verb,
 };
+use keyward_telemetry::time_format::format_span;
 use maud::{Markup, html};
 
 use super::Frame;
-use super::layout::{BadgeKind, badge, facts, table};
+use super::events::{EventFilter, event_list};
+use super::layout::{facts, table};
+use super::problems::{state_and_problems, state_badge};
+use super::text::rich;
 use super::timeline::{Timeline, TimelineMark};
-use super::times::{stamp, system_time};
+use super::times::{clock, stamp};
 
-/// Most events that the page lists.
-const EVENTS: usize = 50;
+/// Path of the parts of the page that a script refreshes.
+pub(crate) const LIVE: &str = "/agent/live";
 
-/// Builds the page.
-pub(crate) fn page(frame: Frame, status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
-    frame.page("Agent", "/agent", &live(status, events, now))
+/// Facts that the page shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AgentView<'a> {
+    pub status: &'a StatusDocument,
+    /// Events, the latest first.
+    pub events: &'a [RecentEvent],
+    pub filter: EventFilter<'a>,
+    pub now: SystemTime,
 }
 
-/// Builds the part of the page that a script refreshes. It evaluates the status as `keyward status` does.
-pub(crate) fn live(status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
-    let report = evaluate(status, now.into());
-    let session = |item: &ReportItem| Some((item.clone(), status.sessions.get(item.session()?)?));
-    let sessions: Vec<_> = report.items.iter().filter_map(session).collect();
-    html! {
-        div id="live" hx-get="/agent/live" hx-trigger="every 5s" hx-swap="outerHTML" {
-            p {
-                (state_badge(report.state)) " "
-                @if status.ready { "ready" } @else { "not ready" } " as of " (system_time(now, now))
-            }
+/// Parts of the page that change by themselves, each with the id of the element that holds it. The elements around them stay:
+/// an open list remains open, and a form keeps its input.
+struct LiveParts {
+    state: Markup,
+    sessions: Markup,
+    working_count: Markup,
+    working: Markup,
+    events: Markup,
+}
+
+const STATE: &str = "state";
+const SESSIONS: &str = "session-cards";
+const WORKING_COUNT: &str = "working-count";
+const WORKING: &str = "working-rows";
+const EVENTS: &str = "event-rows";
+
+impl AgentView<'_> {
+    /// Builds the page.
+    pub(crate) fn page(&self, frame: Frame) -> Markup {
+        let parts = self.live_parts();
+        let sessions = self.status.sessions.keys().map(String::as_str);
+        let content = html! {
+            div hx-get=(self.filter.link(LIVE)) hx-trigger="every 5s" hx-swap="none" {}
+            div id=(STATE) { (parts.state) }
             section aria-labelledby="sessions" {
                 h2 id="sessions" { "Sessions" }
-                @for (item, session) in &sessions { (session_card(item, session, events, now)) }
-                @if sessions.is_empty() { p { "This listener shows no session." } }
+                div id=(SESSIONS) { (parts.sessions) }
             }
             section aria-labelledby="components" {
                 h2 id="components" { "Outputs, listeners and other components" }
-                (components(status, &report, now))
+                details.fold {
+                    summary { span id=(WORKING_COUNT) { (parts.working_count) } }
+                    div id=(WORKING) { (parts.working) }
+                }
             }
             section aria-labelledby="events" {
                 h2 id="events" { "Recent events" }
-                (event_table(events, now))
+                (self.filter.form(sessions, self.events))
+                div id=(EVENTS) { (parts.events) }
+            }
+        };
+        frame.page("Agent", "/agent", &content)
+    }
+
+    /// Builds the parts of the page that a script puts into their places.
+    pub(crate) fn live(&self) -> Markup {
+        let parts = self.live_parts();
+        let places = [
+            (STATE, parts.state),
+            (SESSIONS, parts.sessions),
+            (WORKING_COUNT, parts.working_count),
+            (WORKING, parts.working),
+            (EVENTS, parts.events),
+        ];
+        html! { @for (id, content) in &places { div id=(id) hx-swap-oob="innerHTML" { (content) } } }
+    }
+
+    /// Evaluates the status as `keyward status` does.
+    fn live_parts(&self) -> LiveParts {
+        let report = evaluate(self.status, self.now.into());
+        let session = |item: &ReportItem| Some((item.clone(), self.status.sessions.get(item.session()?)?));
+        let sessions: Vec<_> = report.items.iter().filter_map(session).collect();
+        let (working_count, working) = self.working_components(&report);
+        LiveParts {
+            state: state_and_problems(self.status, &report, &self.about()),
+            sessions: html! {
+                @for (item, session) in &sessions { (self.session_card(item, session)) }
+                @if sessions.is_empty() { p.empty { "This listener shows no session." } }
+            },
+            working_count,
+            working,
+            events: event_list(self.events, &self.filter, self.now),
+        }
+    }
+
+    /// Version and age of the process, and the time of the page.
+    fn about(&self) -> Markup {
+        let StatusDocument { version, started_at, pid, .. } = self.status;
+        html! {
+            @if !version.is_empty() { "keyward " (version) ", " }
+            @if let Some(started) = started_at { "up " (format_span(started.until(self.now.into()))) ", " }
+            @if let Some(pid) = pid { "pid " (pid) ", " }
+            "as seen at " (clock(self.now)) " UTC"
+        }
+    }
+
+    fn session_card(&self, item: &ReportItem, session: &SessionEntry) -> Markup {
+        let name = item.session().unwrap_or_default();
+        let now = self.now;
+        // The legend of the time line has the next step of a session that works.
+        let is_in_legend = item.state == StatusState::Ok && item.next.is_some();
+        html! {
+            article.card id={ "session-" (name) } {
+                h3 { (name) " " (state_badge(item.state)) }
+                @if let Some(reason) = item.describe_reason() { p.reason { (rich(&reason)) } }
+                (self.timeline(name, item, session).draw())
+                (facts(&[
+                    ("Server", html! { (session.server) }),
+                    ("Identity", html! { (session.identity) }),
+                    ("Role", html! { (session.role) }),
+                    ("Policies", html! { (session.policies.join(", ")) }),
+                    ("Progress", html! { @if !is_in_legend { (item.describe_progress()) } }),
+                    ("Last checked", stamp(session.last_checked, now)),
+                    ("Failures in a row", html! { @if session.failures > 0 { (session.failures) } }),
+                ]))
             }
         }
     }
-}
 
-fn state_badge(state: StatusState) -> Markup {
-    let kind = match state {
-        StatusState::Ok => BadgeKind::Good,
-        StatusState::AtRisk => BadgeKind::Warning,
-        StatusState::Down => BadgeKind::Bad,
-    };
-    badge(kind, state.as_str())
-}
-
-fn session_card(item: &ReportItem, session: &SessionEntry, events: &[RecentEvent], now: SystemTime) -> Markup {
-    let name = item.session().unwrap_or_default();
-    let marks = events.iter().filter(|event| event.field("session") == Some(name)).map(|event| TimelineMark {
-        at: event.time,
-        failed: event.level <= tracing::Level::WARN,
-        label: event.name.clone(),
-    });
-    let next = item.next.map(|next| {
-        let verb = match next.kind {
-            StepKind::Renew => "renews",
-            StepKind::Login => "logs in",
-            StepKind::Retry => "tries again",
-        };
-        (now + Duration::from_secs(next.in_seconds), verb.to_owned())
-    });
-    let timeline = Timeline {
-        now,
-        obtained: session.obtained.filter(|_| session.serving).map(Into::into),
-        expires: session.expires.map(Into::into),
-        next,
-        marks: marks.collect(),
-    };
-    html! {
-        article.card {
-            h3 { (name) " " (state_badge(item.state)) }
-            @if let Some(reason) = item.describe_reason() { p { (reason) } }
-            (timeline.draw())
-            (facts(&[
-                ("Server", html! { (session.server) }),
-                ("Role", html! { (session.role) }),
-                ("Identity", html! { (session.identity) }),
-                ("Policies", html! { (session.policies.join(", ")) }),
-                ("Obtained", stamp(session.obtained, now)),
-                ("Expires", stamp(session.expires, now)),
-                ("Now and next", html! { (item.describe_progress()) }),
-                ("Last checked", stamp(session.last_checked, now)),
-                ("Failures in a row", html! { @if session.failures > 0 { (session.failures) } }),
-            ]))
+    fn timeline(&self, name: &str, item: &ReportItem, session: &SessionEntry) -> Timeline {
+        let marks = self.events.iter().filter(|event| event.field("session") == Some(name)).map(|event| TimelineMark {
+            at: event.time,
+            failed: event.level <= tracing::Level::WARN,
+            label: event.name.clone(),
+        });
+        let next = item.next.map(|next| {
+            let verb = match next.kind {
+                StepKind::Renew => "renews",
+                StepKind::Login => "logs in",
+                StepKind::Retry => "retries",
+            };
+            (self.now + Duration::from_secs(next.in_seconds), verb.to_owned())
+        });
+        Timeline {
+            now: self.now,
+            obtained: session.obtained.filter(|_| session.serving).map(Into::into),
+            expires: session.expires.map(Into::into),
+            next,
+            marks: marks.collect(),
         }
     }
-}
 
-/// Lists everything that is evaluated beside the sessions with a card.
-fn components(status: &StatusDocument, report: &StatusReport, now: SystemTime) -> Markup {
-    let has_card = |item: &ReportItem| item.session().is_some_and(|name| status.sessions.contains_key(name));
-    let rows: Vec<Vec<Markup>> = report
-        .items
-        .iter()
-        .filter(|item| !has_card(item))
-        .map(|item| {
-            let component = status.components.get(&item.component);
+    /// Lists what works beside the sessions; the rest is among the problems. Returns its count in words, and the list.
+    fn working_components(&self, report: &StatusReport) -> (Markup, Markup) {
+        let has_card = |item: &ReportItem| item.session().is_some_and(|name| self.status.sessions.contains_key(name));
+        let others: Vec<&ReportItem> = report.items.iter().filter(|item| !has_card(item)).collect();
+        let working: Vec<&ReportItem> = others.iter().copied().filter(|item| item.state == StatusState::Ok).collect();
+        let count = html! {
+            (working.len()) " of " (others.len()) " are OK"
+            @if working.len() < others.len() { ", the others are among the problems" }
+        };
+        let row = |item: &&ReportItem| {
+            let component = self.status.components.get(&item.component);
             let target = component.and_then(|component| component.target.as_deref()).unwrap_or_default();
             let updated = component.and_then(|component| component.updated);
-            let success = html! { @if updated.is_some() { (update_verb(&item.component)) " " (stamp(updated, now)) } };
-            let details = html! {
-                (item.describe_reason().unwrap_or_default())
-                @if item.state != StatusState::Ok { div.fields { (item.describe_progress()) } }
+            let success = html! {
+                @if updated.is_some() { (update_verb(&item.component)) " " (stamp(updated, self.now)) }
             };
-            vec![html! { (item.component) }, state_badge(item.state), html! { (target) }, success, details]
-        })
-        .collect();
-    table("Components", &["Component", "State", "Target", "Last success", "Reason"], &rows)
-}
-
-fn event_table(events: &[RecentEvent], now: SystemTime) -> Markup {
-    let rows: Vec<Vec<Markup>> = events
-        .iter()
-        .take(EVENTS)
-        .map(|event| {
-            let level = match event.level {
-                tracing::Level::ERROR => badge(BadgeKind::Bad, "error"),
-                tracing::Level::WARN => badge(BadgeKind::Warning, "warning"),
-                _ => badge(BadgeKind::Neutral, "info"),
-            };
-            let fields: Vec<String> = event.fields.iter().map(|(name, text)| format!("{name}={text}")).collect();
-            let text = html! { (event.message) " " span.fields { (fields.join(" ")) } };
-            vec![system_time(event.time, now), level, html! { code { (event.name) } }, text]
-        })
-        .collect();
-    table("Recent events, the latest first", &["When", "Level", "Event", "Message"], &rows)
+            let note = component.and_then(|component| component.note.as_deref()).unwrap_or_default();
+            vec![
+                html! { (item.component) },
+                state_badge(item.state),
+                html! { (target) @if !note.is_empty() { div.minor { (rich(note)) } } },
+                success,
+            ]
+        };
+        let rows: Vec<Vec<Markup>> = working.iter().map(row).collect();
+        let heads = ["Component", "State", "Target", "Last success"];
+        (count, table("Components that are OK", &heads, &rows, "No component is OK."))
+    }
 }
 
 #[cfg(test)]
@@ -145,48 +197,55 @@ mod tests {
     use super::*;
     use crate::pages::times::parse;
 
-    fn shown(json: &str) -> String {
+    fn shown(json: &str) -> (String, String) {
         let status: StatusDocument = serde_json::from_str(json).unwrap();
-        page(Frame::default(), &status, &[], parse("2026-01-31T09:00:00Z").unwrap()).into_string()
+        let now = parse("2026-01-31T09:00:00Z").unwrap();
+        let view = AgentView { status: &status, events: &[], filter: EventFilter::default(), now };
+        (view.page(Frame::default()).into_string(), view.live().into_string())
     }
 
     #[test]
     fn texts_are_escaped_and_states_are_those_of_the_evaluation() {
-        let page = shown(
+        let (page, live) = shown(
             r#"{"ready": false, "unknown": 1, "sessions": {"main": {"server": "<script>", "serving": true, "failures": 2,
                 "obtained": "2026-01-31T08:00:00Z", "expires": "2026-01-31T09:04:32Z", "next_step": "renew",
                 "next_step_at": "2026-01-31T09:00:12Z", "last_error": "refused", "last_error_code": "KW-1203"}},
                 "components": {"session/main": {"ready": true, "required": true},
                 "sink/a": {"ready": false, "required": true, "reason": "disk full", "since": "2026-01-31T08:57:00Z",
-                "target": "/run/a"}, "sink/b": {"ready": true, "warning": {"reason": "somebody changed it"}}}}"#,
+                "target": "/run/a"}, "sink/b": {"ready": true, "target": "/run/b"}}}"#,
         );
         for part in [
             "&lt;script&gt;",
             "AT RISK",
-            "in 4 min",
-            "refused [KW-1203]",
-            "retries in 12 s",
+            "ends in 4 min",
+            "refused [<a href=\"/codes/KW-1203\">KW-1203</a>]",
+            "retries at 09:00:12, in 12 s",
             "disk full",
-            "for 3 min",
+            "3 min",
             "/run/a",
-            "somebody changed it",
-            "not ready",
+            "Not ready",
             "DOWN",
+            "id=\"session-main\"",
         ] {
             assert!(page.contains(part), "{part} is not in {page}");
+            assert!(live.contains(part), "{part} is not in {live}");
         }
-        assert!(!page.contains("<script>"), "{page}");
-        assert_eq!(page.matches("session/main").count(), 0, "a session has one place: {page}");
+        assert!(!page.contains("<script>") && !page.contains("as of now"), "{page}");
+        let (problems, rest) = page.split_once("id=\"sessions\"").unwrap();
+        assert!(problems.contains("sink/a") && !problems.contains("sink/b"), "{problems}");
+        let folded = rest.split_once("<details").unwrap().1.split_once("</details>").unwrap().0;
+        assert!(folded.contains("1 of 2 are OK, the others are among the problems"), "{folded}");
+        assert!(folded.contains("sink/b") && !folded.contains("sink/a"), "{folded}");
     }
 
     #[test]
     fn a_call_in_flight_and_a_token_that_nobody_renews_are_told() {
-        let page = shown(
+        let (page, _) = shown(
             r#"{"ready": true, "sessions": {"main": {"serving": true, "obtained": "2026-01-31T08:00:00Z",
                 "expires": "2026-01-31T09:05:00Z", "activity": {"kind": "renewal", "since": "2026-01-31T08:59:50Z",
                 "deadline": "2026-01-31T09:00:20Z"}}}, "reload_error": "an unknown key"}"#,
         );
-        for part in ["renewing for 10 s, gives up after 30 s", "90 % of the lease has passed", "an unknown key"] {
+        for part in ["renewing", "90 % of the lease has passed", "an unknown key"] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
     }

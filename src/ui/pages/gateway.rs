@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
+use super::text::rich;
 use super::times::time;
 
 /// Fields of `GET /v1/platform/tokens` that the page shows.
@@ -91,27 +92,30 @@ struct DeprecatedCall {
 /// Builds the page.
 pub(crate) fn page(frame: Frame, tokens: &GatewayTokens, report: &GatewayReport, now: SystemTime) -> Markup {
     let content = html! {
-        section aria-labelledby="platform" {
-            h2 id="platform" { "Platform" }
-            article.card {
-                (facts(&[
-                    ("Address", html! { (tokens.upstream) }),
-                    ("Product", optional(report.server.product.as_deref().map(product_name))),
-                    ("Release", optional(report.server.release.as_deref())),
-                    ("API version", optional(report.server.api_version.as_deref())),
-                ]))
-            }
+        @if let Some(problem) = problem(&tokens.platform_token) {
+            article.problem.bad { h3 { (platform_badge(&tokens.platform_token)) " Platform token" } p.reason { (problem) } }
         }
-        section aria-labelledby="tokens" {
-            h2 id="tokens" { "Tokens" }
-            (platform_token(&tokens.platform_token, now))
-            (local_token(&tokens.local_token, now))
+        section aria-labelledby="platform" {
+            h2 id="platform" { "Platform and tokens" }
+            div.cards {
+                article.card {
+                    h3 { "Platform" }
+                    (facts(&[
+                        ("Address", html! { (tokens.upstream) }),
+                        ("Product", optional(report.server.product.as_deref().map(product_name))),
+                        ("Release", optional(report.server.release.as_deref())),
+                        ("API version", optional(report.server.api_version.as_deref())),
+                    ]))
+                }
+                (platform_token(&tokens.platform_token, now))
+                (local_token(&tokens.local_token, now))
+            }
         }
         section aria-labelledby="deprecated" {
             h2 id="deprecated" { "Deprecated calls" }
             (deprecated_calls(&report.calls, now))
             @if !report.history.until.is_empty() {
-                p { "The history ends on " (report.history.until) ". Later changes of the API are not known here." }
+                p.minor { "The history ends on " (report.history.until) ". Later changes of the API are not known here." }
             }
         }
         section aria-labelledby="callers" {
@@ -122,22 +126,35 @@ pub(crate) fn page(frame: Frame, tokens: &GatewayTokens, report: &GatewayReport,
     frame.page("Gateway", "/gateway", &content)
 }
 
-fn platform_token(token: &PlatformToken, now: SystemTime) -> Markup {
-    let state = match (token.serving, &token.refused_since) {
+/// Says why the platform token is of no use.
+fn problem(token: &PlatformToken) -> Option<Markup> {
+    let fallback = match (token.serving, &token.refused_since) {
+        (true, None) => return None,
+        (true, Some(_)) => "the platform refuses the token",
+        (false, _) => "there is no platform token",
+    };
+    Some(rich(token.reason.as_deref().unwrap_or(fallback)))
+}
+
+fn platform_badge(token: &PlatformToken) -> Markup {
+    match (token.serving, &token.refused_since) {
         (true, None) => badge(BadgeKind::Good, "in use"),
         (true, Some(_)) => badge(BadgeKind::Bad, "refused"),
         (false, _) => badge(BadgeKind::Bad, "missing"),
-    };
+    }
+}
+
+fn platform_token(token: &PlatformToken, now: SystemTime) -> Markup {
     let source = token.source.as_str().map_or_else(|| token.source.to_string(), str::to_owned);
     html! {
         article.card {
-            h3 { "Platform token " (state) }
+            h3 { "Platform token " (platform_badge(token)) }
             (facts(&[
                 ("Source", html! { @if !token.source.is_null() { (source) } }),
                 ("Read", optional_time(token.taken.as_deref(), now)),
                 ("Refused", optional_time(token.refused_since.as_deref(), now)),
                 ("Last checked", optional_time(token.last_checked.as_deref(), now)),
-                ("Reason", optional(token.reason.as_deref())),
+                ("Reason", token.reason.as_deref().map(rich).unwrap_or_default()),
             ]))
         }
     }
@@ -150,7 +167,7 @@ fn local_token(token: &LocalToken, now: SystemTime) -> Markup {
             (facts(&[
                 ("Made", optional_time(token.made.as_deref(), now)),
                 ("Previous one accepted until", optional_time(token.previous_until.as_deref(), now)),
-                ("Reason", optional(token.reason.as_deref())),
+                ("Reason", token.reason.as_deref().map(rich).unwrap_or_default()),
             ]))
         }
     }
@@ -164,19 +181,16 @@ fn deprecated_calls(calls: &[DeprecatedCall], now: SystemTime) -> Markup {
         let date = call.change.get(..10).unwrap_or_default();
         vec![
             html! { code { (call.call) } },
+            html! { (rich(todo)) " " a href={ "/history?since=" (date) "&until=" (date) } { "why" } },
             html! { (call.client) },
             html! { (location.collect::<Vec<_>>().join(" / ")) },
             html! { (call.calls) @if call.replaced > 0 { " (" (call.replaced) " replaced)" } },
             time(&call.last, now),
-            html! { (todo) " " a href={ "/history?since=" (date) "&until=" (date) } { "why" } },
         ]
     };
     let rows: Vec<Vec<Markup>> = calls.iter().map(row).collect();
-    table(
-        "Deprecated calls by client",
-        &["Call", "Client", "Organization / workspace", "Calls", "Last", "What to do"],
-        &rows,
-    )
+    let heads = ["Call", "What to do", "Client", "Organization / workspace", "Calls", "Last"];
+    table("Deprecated calls by client", &heads, &rows, "No deprecated call was made.")
 }
 
 fn callers(callers: &[GatewayCaller], now: SystemTime) -> Markup {
@@ -187,7 +201,7 @@ fn callers(callers: &[GatewayCaller], now: SystemTime) -> Markup {
         vec![html! { (caller.client) }, html! { (caller.requests) (previous) }, time(&caller.last, now)]
     };
     let rows: Vec<Vec<Markup>> = callers.iter().map(row).collect();
-    table("Callers by client", &["Client", "Requests", "Last"], &rows)
+    table("Callers by client", &["Client", "Requests", "Last"], &rows, "Nobody has called yet.")
 }
 
 fn optional(text: Option<&str>) -> Markup {
@@ -196,4 +210,24 @@ fn optional(text: Option<&str>) -> Markup {
 
 fn optional_time(text: Option<&str>, now: SystemTime) -> Markup {
     text.map(|text| time(text, now)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_platform_token_stands_on_top_with_its_reason() {
+        let shown = |token: &str| {
+            let tokens = format!(r#"{{"upstream": "https://app.terraform.io", "platform_token": {token}}}"#);
+            let tokens = serde_json::from_str(&tokens).unwrap();
+            page(Frame::default(), &tokens, &GatewayReport::default(), SystemTime::now()).into_string()
+        };
+        let refused =
+            shown(r#"{"serving": true, "refused_since": "2026-01-31T09:00:00Z", "reason": "401 <b> [KW-1701]"}"#);
+        let top = refused.split_once(r#"id="platform""#).unwrap().0;
+        assert!(top.contains("refused") && top.contains(r#"401 &lt;b&gt; [<a href="/codes/KW-1701">"#), "{refused}");
+        let works = shown(r#"{"serving": true}"#);
+        assert!(works.contains("in use") && !works.contains("class=\"problem"), "{works}");
+    }
 }

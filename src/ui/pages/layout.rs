@@ -1,4 +1,4 @@
-//! Frame of every page: head, navigation, footer; and small pieces that pages share.
+//! Frame of every page: head, navigation, search, footer; and small pieces that pages share.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -22,12 +22,11 @@ const HTMX: &str =
 impl Frame {
     /// Builds a page. `here` is the path of its entry in the navigation.
     pub(crate) fn page(self, title: &str, here: &str, content: &Markup) -> Markup {
-        let entries = [
-            ("/agent", "Agent", true),
-            ("/acl/tokens", "ACL", self.has_acl),
-            ("/gateway", "Gateway", self.has_gateway),
-            ("/history", "API history", self.has_gateway),
-        ];
+        self.page_after_search(title, here, "", content)
+    }
+
+    /// Builds a page with a text in the search field.
+    pub(super) fn page_after_search(self, title: &str, here: &str, search: &str, content: &Markup) -> Markup {
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -42,24 +41,46 @@ impl Frame {
                 }
                 body {
                     a.skip href="#content" { "Skip to the content" }
-                    header {
-                        span.brand { "keyward" }
-                        nav aria-label="Parts" {
-                            ul {
-                                @for (path, name, _) in entries.iter().filter(|(.., runs)| *runs) {
-                                    li { a href=(path) aria-current=[here.starts_with(root(path)).then_some("page")] { (name) } }
-                                }
-                            }
-                        }
-                        @if self.has_key || self.has_acl_token {
-                            form method="post" action="/sign-out" { button.plain type="submit" { "Sign out" } }
-                        }
-                    }
+                    (self.header(here, search))
                     main id="content" tabindex="-1" {
                         h1 { (title) }
                         (content)
                     }
-                    footer { p { "keyward " (env!("CARGO_PKG_VERSION")) } }
+                    footer { p { "keyward " (env!("CARGO_PKG_VERSION")) " · times are in UTC" } }
+                }
+            }
+        }
+    }
+
+    fn header(self, here: &str, search: &str) -> Markup {
+        let entries = [
+            ("/agent", "Agent", true),
+            ("/acl/tokens", "ACL", self.has_acl),
+            ("/gateway", "Gateway", self.has_gateway),
+            ("/history", "API history", self.has_gateway),
+            ("/codes", "Error codes", true),
+        ];
+        let is_here = |path: &str| !here.is_empty() && root(here) == root(path);
+        html! {
+            header.top {
+                div.bar {
+                    a.brand href="/agent" { (mark()) "keyward" }
+                    @if self.has_key || self.has_acl_token {
+                        form.search role="search" method="get" action="/search" {
+                            label.hidden for="search" { "Search" }
+                            input id="search" type="search" name="q" value=(search) autocomplete="off"
+                                placeholder="Session, accessor, policy, KW code";
+                            button.plain type="submit" { "Search" }
+                        }
+                        form.sign-out method="post" action="/sign-out" { button.plain type="submit" { "Sign out" } }
+                    }
+                }
+                nav.tabs aria-label="Parts" {
+                    ul {
+                        @for (path, name, _) in entries.iter().filter(|(.., runs)| *runs) {
+                            li { a href=(path) aria-current=[is_here(path).then_some("page")] { (name) } }
+                        }
+                    }
                 }
             }
         }
@@ -72,6 +93,17 @@ fn root(path: &str) -> &str {
     &path[..end]
 }
 
+/// The mark of keyward: a key in a shield. The name beside it says the same.
+pub(super) fn mark() -> Markup {
+    html! {
+        svg.mark viewBox="0 0 24 24" width="26" height="26" aria-hidden="true" focusable="false" {
+            path.shield d="M12 1.2 21.2 4.3V11c0 5.7-3.9 10-9.2 11.8C6.7 21 2.8 16.7 2.8 11V4.3Z" {}
+            circle.key cx="12" cy="8.4" r="2.7" {}
+            path.key d="M12 11.1V18M12 14.3h2.7M12 17.3h2.7" {}
+        }
+    }
+}
+
 /// Builds the page for an error.
 pub(crate) fn error_page(frame: Frame, title: &str, message: &str) -> Markup {
     frame.page(title, "", &html! { p.error role="alert" { (message) } })
@@ -79,13 +111,7 @@ pub(crate) fn error_page(frame: Frame, title: &str, message: &str) -> Markup {
 
 /// A label for a state: the word says what the colour says.
 pub(super) fn badge(kind: BadgeKind, text: &str) -> Markup {
-    let class = match kind {
-        BadgeKind::Good => "badge good",
-        BadgeKind::Warning => "badge warning",
-        BadgeKind::Bad => "badge bad",
-        BadgeKind::Neutral => "badge",
-    };
-    html! { span class=(class) { (text) } }
+    html! { span class={ "badge " (kind.class()) } { (text) } }
 }
 
 /// Kind of a [`badge`].
@@ -97,10 +123,22 @@ pub(super) enum BadgeKind {
     Neutral,
 }
 
+impl BadgeKind {
+    /// Class of the colour.
+    pub(super) const fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+            Self::Neutral => "neutral",
+        }
+    }
+}
+
 /// Builds a list of terms with their values; empty values are left out.
 pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! {
-        dl {
+        dl.facts {
             @for (name, value) in facts.iter().filter(|(_, value)| !value.0.is_empty()) {
                 div { dt { (name) } dd { (value) } }
             }
@@ -108,18 +146,52 @@ pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     }
 }
 
-/// Builds a table that scrolls within itself on a narrow screen.
-pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+/// Builds a table, whose rows are cards on a narrow screen. `name` is for readers of the screen; `empty` stands in place of a
+/// table without rows.
+pub(super) fn table(name: &str, heads: &[&str], rows: &[Vec<Markup>], empty: &str) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(caption) {
-            table {
-                caption { (caption) }
+        @if rows.is_empty() {
+            p.empty { (empty) }
+        } @else {
+            table.rows aria-label=(name) {
                 thead { tr { @for head in heads { th scope="col" { (head) } } } }
                 tbody {
-                    @for row in rows { tr { @for cell in row { td { (cell) } } } }
-                    @if rows.is_empty() { tr { td colspan=(heads.len()) { "None" } } }
+                    @for row in rows {
+                        tr {
+                            @for (cell, head) in row.iter().zip(heads) {
+                                td data-label=(head) { @if !cell.0.is_empty() { div { (cell) } } }
+                            }
+                        }
+                    }
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_entry_of_the_navigation_is_the_current_one() {
+        let frame = Frame { has_acl: true, has_gateway: true, ..Frame::default() };
+        let current = |here: &str| {
+            let page = frame.page("T", here, &html! {}).into_string();
+            let count = page.matches("aria-current").count();
+            page.split_once("aria-current=\"page\">")
+                .map(|(_, rest)| (rest.split('<').next().unwrap().to_owned(), count))
+        };
+        assert_eq!(current("/acl/roles"), Some(("ACL".to_owned(), 1)));
+        assert_eq!(current("/codes/KW-1203"), Some(("Error codes".to_owned(), 1)));
+        assert_eq!((current(""), current("/search")), (None, None));
+    }
+
+    #[test]
+    fn a_table_without_rows_is_a_sentence() {
+        let rows = [vec![html! { "a" }, html! { "<b>" }]];
+        assert_eq!(table("T", &["A", "B"], &[], "No A.").into_string(), "<p class=\"empty\">No A.</p>");
+        let full = table("T", &["A", "B"], &rows, "No A.").into_string();
+        assert!(full.contains("<td data-label=\"B\"><div>&lt;b&gt;</div></td>") && !full.contains("No A."), "{full}");
     }
 }

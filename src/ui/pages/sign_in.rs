@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::Frame;
+use super::text::rich;
 
 /// Secret that a page asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,19 +38,23 @@ impl SignIn {
 /// Builds the page. `next` is the path that the browser wanted to see; `error` says why the last attempt failed.
 pub(crate) fn page(frame: Frame, method: SignIn, next: &str, error: Option<&str>) -> Markup {
     let (title, label, hint) = match method {
-        SignIn::Key => {
-            ("Sign in", "Key of this listener", "The key is in the file that `key_file` of this listener names.")
+        SignIn::Key => (
+            "Sign in",
+            "Key of this listener",
+            "The key is in the file that `key_file` of this listener names. `keyward dev` prints its path.",
+        ),
+        SignIn::AclToken => {
+            ("Sign in to the ACL server", "ACL token", "The pages show what this token may read, and no secret.")
         }
-        SignIn::AclToken => ("Sign in to the ACL server", "ACL token", "Pages show what this token may read."),
     };
     let content = html! {
         @if let Some(error) = error { p.error role="alert" { (error) } }
-        form.card method="post" action=(method.path()) {
+        form.card.sign-in method="post" action=(method.path()) {
             input type="hidden" name="next" value=(next);
             label for="secret" { (label) }
             input id="secret" name=(SignIn::FIELD) type="password" autocomplete="off" required autofocus
                 aria-describedby="hint";
-            p id="hint" { (hint) }
+            p.minor id="hint" { (rich(hint)) }
             button type="submit" { "Sign in" }
         }
     };

@@ -1,10 +1,12 @@
-//! Time line of a session: the life of its token, what happened in the last hour, and what comes next. An SVG image.
+//! Time line of a session: the life of its token, what happened in the last hour, and what comes next. An SVG image with an
+//! axis, and a legend with the times.
 
 use std::time::{Duration, SystemTime};
 
+use keyward_telemetry::wording::format_count;
 use maud::{Markup, html};
 
-use super::times::relative;
+use super::times::{clock, hour_and_minute, relative};
 
 /// A mark on the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +36,17 @@ const PAST: Duration = Duration::from_hours(1);
 /// Maximum of the future that is drawn.
 const FUTURE: Duration = Duration::from_hours(1);
 
-/// Width of the image in its own units.
+/// Width of the line, in parts of a thousand.
 const WIDTH: u64 = 1000;
+
+/// Distances between ticks, in seconds.
+const STEPS: [u64; 8] = [15, 30, 60, 120, 300, 600, 900, 1800];
+
+/// Most ticks: more would overlap on a phone.
+const MOST_TICKS: u64 = 4;
+
+/// Height of the line in the image, in pixels. Marks are drawn there.
+const LINE: u64 = 34;
 
 impl Timeline {
     /// Returns the drawn span: the past from the first mark or the token's lease on, the future to the expiry, each between a minute and an hour.
@@ -56,24 +67,84 @@ impl Timeline {
         u64::try_from(part * u128::from(WIDTH) / total).unwrap_or(WIDTH)
     }
 
-    /// Draws the line. The label says in words what it shows.
+    /// Returns the times of the ticks, which are round, with their labels.
+    fn ticks(&self) -> Vec<(SystemTime, String)> {
+        let (start, end) = self.span();
+        let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (first, last) = (seconds(start), seconds(end));
+        let fits = |step: &u64| last.saturating_sub(first) / step <= MOST_TICKS;
+        let step = STEPS.into_iter().find(fits).unwrap_or(3600);
+        let format = if step < 60 { clock } else { hour_and_minute };
+        let at = |count: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(count * step);
+        (first.div_ceil(step)..=last / step).map(|count| (at(count), format(at(count)))).collect()
+    }
+
+    /// Marks that are drawn: those of the last hour.
+    fn recent_marks(&self) -> impl Iterator<Item = &TimelineMark> {
+        self.marks.iter().filter(|mark| self.now.duration_since(mark.at).unwrap_or_default() <= PAST)
+    }
+
+    /// Draws the line with its legend. The label says in words what it shows.
     pub(super) fn draw(&self) -> Markup {
         let now = self.position(self.now);
         let start = self.obtained.map_or(now, |at| self.position(at));
         let life = self.expires.map(|at| self.position(at)).filter(|end| *end > now);
+        // Positions are shares of the width and sizes are pixels, so that nothing is distorted on a narrow screen.
         html! {
-            svg.timeline viewBox="-10 0 1020 44" preserveAspectRatio="none" role="img" aria-label=(self.describe()) {
-                line.axis x1="0" y1="22" x2=(WIDTH) y2="22" {}
-                @if let Some(end) = life { rect.life x=(start) y="14" width=(end.saturating_sub(start)) height="16" rx="3" {} }
-                @for mark in self.marks.iter().filter(|mark| self.now.duration_since(mark.at).unwrap_or_default() <= PAST) {
-                    circle class=(if mark.failed { "failed" } else { "done" }) cx=(self.position(mark.at)) cy="22" r="6" {
-                        title { (mark.label) ", " (relative(mark.at, self.now)) }
+            div.timeline {
+                svg width="100%" height="80" role="img" aria-label=(self.describe()) {
+                    @for (at, label) in self.ticks() {
+                        @let x = percent(self.position(at));
+                        line.tick x1=(x) y1="18" x2=(x) y2="56" {}
+                        text x=(x) y="73" text-anchor="middle" { (label) }
+                    }
+                    line.axis x1="0%" y1=(LINE) x2="100%" y2=(LINE) {}
+                    @if let Some(end) = life {
+                        rect.life x=(percent(start)) y=(LINE - 7) width=(percent(end.saturating_sub(start))) height="14" rx="4" {}
+                    }
+                    line.now x1=(percent(now)) y1="16" x2=(percent(now)) y2="56" {}
+                    text.now x=(percent(now)) y="11" text-anchor="middle" { "now" }
+                    @for mark in self.recent_marks() {
+                        svg.mark-at x=(percent(self.position(mark.at))) y=(LINE) overflow="visible" {
+                            title { (mark.label) ", " (clock(mark.at)) ", " (relative(mark.at, self.now)) }
+                            @if mark.failed {
+                                circle.failed r="6" {}
+                                path.cross d="M-2.5-2.5 2.5 2.5M2.5-2.5-2.5 2.5" {}
+                            } @else {
+                                circle.done r="5" {}
+                            }
+                        }
+                    }
+                    @if let Some((at, name)) = &self.next {
+                        circle.next cx=(percent(self.position(*at))) cy=(LINE) r="5.5" {
+                            title { (name) " at " (clock(*at)) ", " (relative(*at, self.now)) }
+                        }
+                    }
+                }
+                (self.legend())
+            }
+        }
+    }
+
+    /// Explains each sign that is drawn, with its times.
+    fn legend(&self) -> Markup {
+        let failures = self.recent_marks().filter(|mark| mark.failed).count() as u64;
+        let others = self.recent_marks().count() as u64 - failures;
+        let life = self.expires.filter(|at| *at > self.now);
+        html! {
+            ul.legend {
+                @if let Some(expires) = life {
+                    li {
+                        span.sign.life {}
+                        "token " @if let Some(obtained) = self.obtained { "from " (clock(obtained)) " " }
+                        "until " (clock(expires)) ", ends " (relative(expires, self.now))
                     }
                 }
                 @if let Some((at, name)) = &self.next {
-                    circle.next cx=(self.position(*at)) cy="22" r="6" { title { (name) " " (relative(*at, self.now)) } }
+                    li { span.sign.next {} (name) " at " (clock(*at)) ", " (relative(*at, self.now)) }
                 }
-                line.now x1=(now) y1="4" x2=(now) y2="40" {}
+                @if failures > 0 { li { span.sign.failed { "×" } (format_count(failures, "problem")) " in the last hour" } }
+                @if others > 0 { li { span.sign.done {} (format_count(others, "other event")) } }
             }
         }
     }
@@ -88,6 +159,11 @@ impl Timeline {
         let next = self.next.as_ref().map(|(at, name)| format!(", {name} {}", relative(*at, self.now)));
         format!("{life}{}; failures in the last hour: {failures}", next.unwrap_or_default())
     }
+}
+
+/// Formats a position as a share of the width, such as `12.5%`.
+fn percent(position: u64) -> String {
+    format!("{}.{}%", position / 10, position % 10)
 }
 
 #[cfg(test)]
@@ -106,31 +182,56 @@ mod tests {
         }
     }
 
-    #[test]
-    fn times_stand_in_their_order_within_the_drawn_span() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(24);
-        let line = timeline(now);
-        assert_eq!(line.position(now), WIDTH / 2);
-        assert_eq!(line.position(now - Duration::from_mins(5)), WIDTH / 4);
-        assert_eq!(line.position(now + Duration::from_mins(5)), WIDTH * 3 / 4);
-        assert_eq!((line.position(now - PAST), line.position(now + FUTURE)), (0, WIDTH));
+    fn noon() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_hours(36)
     }
 
     #[test]
-    fn the_label_says_what_the_line_shows() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(24);
-        let described = timeline(now).describe();
+    fn times_stand_in_their_order_within_the_drawn_span() {
+        let line = timeline(noon());
+        assert_eq!(line.position(noon()), WIDTH / 2);
+        assert_eq!(line.position(noon() - Duration::from_mins(5)), WIDTH / 4);
+        assert_eq!(line.position(noon() + Duration::from_mins(5)), WIDTH * 3 / 4);
+        assert_eq!((line.position(noon() - PAST), line.position(noon() + FUTURE)), (0, WIDTH));
+    }
+
+    #[test]
+    fn the_axis_has_few_round_times() {
+        let labels = |line: &Timeline| line.ticks().into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels(&timeline(noon())), ["11:50", "11:55", "12:00", "12:05", "12:10"]);
+        let short = Timeline { obtained: None, expires: None, next: None, marks: Vec::new(), now: noon() };
+        assert_eq!(labels(&short), ["11:59:00", "11:59:30", "12:00:00", "12:00:30", "12:01:00"]);
+        for seconds in (0..7200).step_by(37) {
+            let now = noon() + Duration::from_secs(seconds / 3);
+            let line = Timeline { expires: Some(now + Duration::from_secs(seconds)), now, ..timeline(noon()) };
+            let count = line.ticks().len();
+            assert!((1..=5).contains(&count), "{seconds}: {count}");
+        }
+    }
+
+    #[test]
+    fn the_legend_has_the_times_and_the_label_says_what_the_line_shows() {
+        let drawn = timeline(noon()).draw().into_string();
+        for part in [
+            "token from 11:55:00 until 12:10:00, ends in 10 min",
+            "renews at 12:05:00, in 5 min",
+            "1 problem in the last hour",
+            "1 other event",
+            r#"class="life" x="25.0%" y="27" width="75.0%""#,
+            r#"<text x="50.0%" y="73" text-anchor="middle">12:00</text>"#,
+        ] {
+            assert!(drawn.contains(part), "{part} is not in {drawn}");
+        }
+        let described = timeline(noon()).describe();
         assert_eq!(described, "the token ends in 10 min, renews in 5 min; failures in the last hour: 1");
         let ended = Timeline {
             obtained: None,
-            expires: Some(now - Duration::from_secs(90)),
+            expires: Some(noon() - Duration::from_secs(90)),
             next: None,
             marks: Vec::new(),
-            now,
+            now: noon(),
         };
         assert_eq!(ended.describe(), "the token ended 90 s ago; failures in the last hour: 0");
         assert!(!ended.draw().into_string().contains("class=\"life\""));
-        let life = timeline(now).draw().into_string();
-        assert!(life.contains(r#"class="life" x="250" y="14" width="750""#), "{life}");
     }
 }

@@ -1,4 +1,4 @@
-//! Times for people: RFC 3339 with the distance from now.
+//! Times for people: the distance from now, and the time of the clock, in UTC.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,18 @@ pub(super) fn relative(time: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// Builds a time with its distance from `now`; the text itself if it is not a time, nothing if it is empty.
+/// Formats the time of the day in UTC, such as `09:04:32`.
+pub(super) fn clock(time: SystemTime) -> String {
+    // `2026-01-31T09:04:32Z`
+    format_rfc3339(time).get(11..19).unwrap_or_default().to_owned()
+}
+
+/// Formats the hour and the minute in UTC, such as `09:04`.
+pub(super) fn hour_and_minute(time: SystemTime) -> String {
+    clock(time).get(..5).unwrap_or_default().to_owned()
+}
+
+/// Builds a time as its distance from `now`; the text itself if it is not a time, nothing if it is empty.
 pub(super) fn time(text: &str, now: SystemTime) -> Markup {
     html! {
         @if let Some(at) = parse(text) { time datetime=(text) title=(text) { (relative(at, now)) } } @else { (text) }
@@ -39,6 +50,12 @@ pub(super) fn system_time(at: SystemTime, now: SystemTime) -> Markup {
 /// As [`time()`], for a time of a status; nothing if there is none.
 pub(super) fn stamp(at: Option<Timestamp>, now: SystemTime) -> Markup {
     html! { @if let Some(at) = at { (system_time(at.into(), now)) } }
+}
+
+/// Builds a time as that of the clock, with its distance from `now` below.
+pub(super) fn clock_time(at: SystemTime, now: SystemTime) -> Markup {
+    let text = format_rfc3339(at);
+    html! { time datetime=(text) title=(text) { (clock(at)) } " " span.minor { (relative(at, now)) } }
 }
 
 #[cfg(test)]
@@ -56,5 +73,11 @@ mod tests {
         check("2026-02-02T10:30:00Z", "in 2 d 1 h");
         assert_eq!(time("", now).into_string(), "");
         assert_eq!(time("never", now).into_string(), "never");
+    }
+
+    #[test]
+    fn the_clock_has_hours_minutes_and_seconds() {
+        let at = parse("2026-01-31T09:04:32Z").unwrap();
+        assert_eq!((clock(at).as_str(), hour_and_minute(at).as_str()), ("09:04:32", "09:04"));
     }
 }

@@ -1,7 +1,10 @@
 //! The pages for browsers: the real binary over TCP, by a client that sends what a browser sends.
 
 mod access;
+mod colours;
+mod escaping;
 mod pages;
+mod search;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -18,6 +21,15 @@ struct Pages {
     binary: Binary,
     folder: tempfile::TempDir,
     browser: Browser,
+}
+
+/// Tokens of the ACL server of [`Pages::fill_acl`].
+struct AclTokens {
+    root: String,
+    /// Secret of a token that may read keys below `app/`, by the policy `app-read`.
+    web: String,
+    /// Accessor of that token.
+    accessor: String,
 }
 
 impl Pages {
@@ -73,5 +85,30 @@ impl Pages {
         let (code, output, error) = run(&args, &variables);
         assert_eq!(code, 0, "{args:?}: {error}");
         output
+    }
+
+    /// Creates a policy and a token, whose description is markup.
+    fn fill_acl(&self) -> AclTokens {
+        let secret = |name: &str, args: &[&str], token: Option<&str>| {
+            let file = self.path(name);
+            self.acl(&[args, &["--out", file.to_str().unwrap()]].concat(), token);
+            std::fs::read_to_string(file).unwrap().trim().to_owned()
+        };
+        let root = secret("root.token", &["bootstrap"], None);
+        let rules = self.path("rules.hcl");
+        std::fs::write(&rules, "key_prefix \"app/\" { policy = \"read\" }").unwrap();
+        self.acl(&["policy", "create", "app-read", "--rules", rules.to_str().unwrap()], Some(&root));
+        let create = ["token", "create", "--policy-name", "app-read", "--description", "<i>web</i>"];
+        let web = secret("web.token", &create, Some(&root));
+        let own: serde_json::Value =
+            serde_json::from_str(&self.acl(&["token", "read", "--self", "-o", "json"], Some(&web))).unwrap();
+        let accessor = own["AccessorID"].as_str().unwrap().to_owned();
+        AclTokens { root, web, accessor }
+    }
+
+    /// Searches in everything.
+    async fn search(&self, text: &str, cookie: &str) -> String {
+        let query = percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC);
+        self.browser.page(&format!("/search?q={query}"), cookie).await
     }
 }

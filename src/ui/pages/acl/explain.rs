@@ -105,7 +105,7 @@ fn response(access: &str, explained: &Explained, resource: &str, segment: &str, 
         html! { @if stored { a href=(AclKind::Policy.link(id, namespace)) { (name) } } @else { (name) } }
     });
     html! {
-        article.card {
+        article.card.answer {
             h2 {
                 @if explained.allow { (badge(BadgeKind::Good, "allowed")) } @else { (badge(BadgeKind::Bad, "denied")) }
                 " " (access) " " (resource) " " code { (segment) }

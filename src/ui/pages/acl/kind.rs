@@ -33,7 +33,7 @@ impl AclKind {
     }
 
     /// Title of the list.
-    pub(super) const fn title(self) -> &'static str {
+    pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Token => "Tokens",
             Self::Policy => "Policies",
@@ -68,7 +68,7 @@ impl AclKind {
     }
 
     /// Field that identifies a record in paths.
-    pub(super) const fn id_field(self) -> &'static str {
+    pub(crate) const fn id_field(self) -> &'static str {
         match self {
             Self::Token => "AccessorID",
             Self::Policy | Self::Role | Self::BindingRule => "ID",
@@ -76,15 +76,23 @@ impl AclKind {
         }
     }
 
-    /// Fields of the list's columns after the id's.
+    /// Field by which people know a record; its id stands below.
+    pub(super) const fn name_field(self) -> &'static str {
+        match self {
+            Self::Token | Self::BindingRule => "Description",
+            Self::Policy | Self::Role | Self::Namespace | Self::AuthMethod => "Name",
+        }
+    }
+
+    /// Fields of the list's columns after the name.
     pub(super) const fn columns(self) -> &'static [&'static str] {
         match self {
-            Self::Token => &["Description", "Policies", "Roles", "AuthMethod", "ExpirationTime"],
-            Self::Policy => &["Name", "Description", "Datacenters"],
-            Self::Role => &["Name", "Description", "Policies"],
+            Self::Token => &["Policies", "Roles", "AuthMethod", "ExpirationTime"],
+            Self::Policy => &["Description", "Datacenters"],
+            Self::Role => &["Description", "Policies"],
             Self::Namespace => &["Description", "DeletedAt"],
             Self::AuthMethod => &["Type", "DisplayName", "Description", "MaxTokenTTL"],
-            Self::BindingRule => &["AuthMethod", "BindType", "BindName", "Selector", "Description"],
+            Self::BindingRule => &["AuthMethod", "BindType", "BindName", "Selector"],
         }
     }
 
@@ -136,10 +144,46 @@ impl AclKind {
         with_query(&format!("/acl/{}", self.segment()), &[("ns", namespace)])
     }
 
+    /// Link to the records of all namespaces that a search finds.
+    pub(crate) fn search_link(self, search: &str) -> String {
+        let namespace = if self == Self::Namespace { "" } else { "*" };
+        with_query(&format!("/acl/{}", self.segment()), &[("q", search), ("ns", namespace)])
+    }
+
     /// Link to a record.
-    pub(super) fn link(self, id: &str, namespace: &str) -> String {
+    pub(crate) fn link(self, id: &str, namespace: &str) -> String {
         with_query(&format!("/acl/{}/{}", self.segment(), encode(id)), &[("ns", namespace)])
     }
+}
+
+/// Names of fields for people, in the order of a record's page. Other fields are shown below, by their names in the API.
+pub(super) const FIELDS: [(&str, &str); 21] = [
+    ("Name", "Name"),
+    ("Description", "Description"),
+    ("AccessorID", "Accessor"),
+    ("ID", "Id"),
+    ("Type", "Type"),
+    ("DisplayName", "Display name"),
+    ("Policies", "Policies"),
+    ("Roles", "Roles"),
+    ("ServiceIdentities", "Service identities"),
+    ("NodeIdentities", "Node identities"),
+    ("TemplatedPolicies", "Templated policies"),
+    ("AuthMethod", "Auth method"),
+    ("BindType", "Binds to a"),
+    ("BindName", "Bound name"),
+    ("Selector", "Selector"),
+    ("Datacenters", "Datacenters"),
+    ("MaxTokenTTL", "Longest token life"),
+    ("Namespace", "Namespace"),
+    ("CreateTime", "Created"),
+    ("ExpirationTime", "Expires"),
+    ("DeletedAt", "Deletion began"),
+];
+
+/// Name of a field for people; its name in the API if there is none.
+pub(super) fn label(field: &'static str) -> &'static str {
+    FIELDS.iter().find(|(name, _)| *name == field).map_or(field, |(_, label)| label)
 }
 
 /// Appends a query to a path; empty values are left out.

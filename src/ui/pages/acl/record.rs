@@ -1,4 +1,4 @@
-//! Page of one record: its fields, what its rights come from, and what depends on it. Shows no secret.
+//! Page of one record: its facts, the policies in force, and the records that depend on it. Shows no secret.
 
 use std::time::SystemTime;
 
@@ -6,14 +6,14 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::explain;
-use super::kind::AclKind;
+use super::kind::{AclKind, FIELDS};
 use super::kinds;
-use super::list::{cell, records_table};
+use super::list::{cell, record_name, records_table};
 use crate::pages::Frame;
 use crate::pages::layout::facts;
 
 /// Fields shown separately, or never: a secret does not belong on a page.
-const OMITTED: [&str; 6] = ["SecretID", "Rules", "ExpandedPolicies", "ExpandedRoles", "Policies", "Roles"];
+const OMITTED: [&str; 5] = ["SecretID", "Rules", "ExpandedPolicies", "ExpandedRoles", "Config"];
 
 /// Builds the page. `dependents` are the records that depend on this one, by kind.
 pub(crate) fn page(
@@ -26,59 +26,48 @@ pub(crate) fn page(
 ) -> Markup {
     let text = |field: &str| record.get(field).and_then(Value::as_str).unwrap_or_default();
     let id = text(kind.id_field());
-    let fields: Vec<(&str, Markup)> = record
-        .iter()
-        .filter(|(name, _)| !OMITTED.contains(&name.as_str()))
-        .map(|(name, value)| (name.as_str(), cell(value, now)))
-        .collect();
+    let value = |field: &str| record.get(field).map(|value| cell(field, value, namespace, now)).unwrap_or_default();
+    let known: Vec<(&str, Markup)> = FIELDS.into_iter().map(|(field, label)| (label, value(field))).collect();
+    let is_other = |name: &str| !OMITTED.contains(&name) && FIELDS.iter().all(|(field, _)| *field != name);
+    let others: Vec<(&str, Markup)> =
+        record.keys().filter(|name| is_other(name)).map(|name| (name.as_str(), value(name))).collect();
+    let config = record.get("Config").filter(|config| !config.is_null());
     let content = html! {
         (kinds(kind, namespace))
-        article.card { (facts(&fields)) }
+        article.card { (facts(&known)) }
         @if !text("Rules").is_empty() { h2 { "Rules" } pre tabindex="0" { (text("Rules")) } }
-        (links("Policies", AclKind::Policy, record.get("Policies"), namespace))
-        (links("Roles", AclKind::Role, record.get("Roles"), namespace))
+        @if let Some(config) = config { h2 { "Configuration" } pre tabindex="0" { (format!("{config:#}")) } }
         @if kind == AclKind::Token {
-            (rights(record))
             h2 { "What may this token do?" }
             (explain::form(id, namespace, |_| ""))
+            (effective_policies(record))
         }
         @for (kind, records) in dependents {
             h2 { (kind.title()) " that depend on it" }
             (records_table(*kind, records.iter(), now))
         }
-    };
-    frame.page(
-        &format!("{} {}", kind.singular(), if text("Name").is_empty() { id } else { text("Name") }),
-        "/acl",
-        &content,
-    )
-}
-
-/// Lists linked records.
-fn links(title: &str, kind: AclKind, linked: Option<&Value>, namespace: &str) -> Markup {
-    let linked = linked.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    html! {
-        @if !linked.is_empty() {
-            h2 { (title) }
-            ul {
-                @for link in linked {
-                    @let (id, name) = (link["ID"].as_str().unwrap_or_default(), link["Name"].as_str().unwrap_or_default());
-                    li { a href=(kind.link(id, namespace)) { (if name.is_empty() { id } else { name }) } }
-                }
-            }
+        @if !others.is_empty() {
+            details.fold { summary { "Other fields of the API" } (facts(&others)) }
         }
-    }
+    };
+    let name = record_name(kind, &Value::Object(record.clone())).to_owned();
+    frame.page(&format!("{} {name}", kind.singular()), "/acl", &content)
 }
 
-/// Shows the rules of all policies that a token's rights come from, its roles' and its namespace's defaults' too.
-fn rights(record: &Map<String, Value>) -> Markup {
+/// Shows the rules of all policies in force for a token: its own, its roles' and the defaults of its namespace.
+fn effective_policies(record: &Map<String, Value>) -> Markup {
     let policies = record.get("ExpandedPolicies").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let defaults =
         record.get("NamespaceDefaultPolicyIDs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     html! {
-        h2 { "Policies that its rights come from" }
+        h2 { "Policies in force" }
+        @if policies.is_empty() {
+            p.empty { "None: the default policy of the server decides." }
+        } @else {
+            p.minor { "Its own, those of its roles, and the defaults of its namespace." }
+        }
         @for policy in policies {
-            details {
+            details.fold {
                 summary {
                     (policy["Name"].as_str().unwrap_or_default())
                     @if defaults.contains(&policy["ID"]) { " (default of the namespace)" }
@@ -86,7 +75,6 @@ fn rights(record: &Map<String, Value>) -> Markup {
                 pre tabindex="0" { (policy["Rules"].as_str().unwrap_or_default()) }
             }
         }
-        @if policies.is_empty() { p { "None: the default policy of the server decides." } }
     }
 }
 
@@ -103,6 +91,22 @@ mod tests {
         assert!(!page.contains("s3cret"), "{page}");
         for part in ["/acl/policies/1?ns=team", "key &quot;a&quot;", "/acl/tokens/6a12/explain"] {
             assert!(page.contains(part), "{part} is not in {page}");
+        }
+    }
+
+    #[test]
+    fn facts_for_people_stand_before_the_fields_of_the_api() {
+        let record = serde_json::json!({"AccessorID": "6a12", "CreateIndex": 7, "CreateTime": "2026-01-31T09:00:00Z",
+            "Description": "web", "Hash": "aGFzaA==", "ModifyIndex": 9});
+        let record = record.as_object().unwrap();
+        let page = page(Frame::default(), AclKind::Token, record, &[], "", SystemTime::now()).into_string();
+        assert!(
+            page.contains("<h1>Token web</h1>") && page.contains("Accessor") && !page.contains("AccessorID"),
+            "{page}"
+        );
+        let (first, folded) = page.split_once("Other fields of the API").unwrap();
+        for field in ["CreateIndex", "Hash", "ModifyIndex"] {
+            assert!(folded.contains(field) && !first.contains(field), "{field}: {page}");
         }
     }
 }
