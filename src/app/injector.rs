@@ -43,7 +43,7 @@ pub enum CertificateSource {
     /// Files, which another program renews; the authority is somebody else's task too.
     Files(ServerCertificate),
     /// A certificate that the process makes and replaces itself.
-    Kept(KeeperOptions, KubernetesApiOptions),
+    Kept(KeeperOptions, Box<KubernetesApiOptions>),
 }
 
 /// Time for reviews in flight to end.
@@ -90,7 +90,7 @@ impl Injector {
         let tls = match setup.certificate {
             CertificateSource::Files(files) => ServerTls::new(&files)?,
             CertificateSource::Kept(options, api) => {
-                let api = KubernetesApi::new(api, &metrics).context("cannot call the Kubernetes API")?;
+                let api = KubernetesApi::new(*api, &metrics).context("cannot call the Kubernetes API")?;
                 let component = health.register("injector/certificate", true, "there is no certificate yet");
                 let keeper = CertificateKeeper::new(options, api, clock.clone(), component, &metrics);
                 let tls = keeper.tls().context("cannot set up TLS")?;

@@ -71,7 +71,7 @@ enum KeeperError {
 impl KeeperError {
     const fn code(&self) -> ErrorCode {
         match self {
-            Self::Api(error) => error.code(),
+            Self::Api(_) => ErrorCode::KubernetesApi,
             Self::Generate(_) | Self::NoWebhooks | Self::Overwritten => ErrorCode::InjectorCertificate,
         }
     }

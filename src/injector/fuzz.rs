@@ -3,7 +3,7 @@
 use super::options::{InjectorOptions, LoginMethod, ServerDefaults};
 
 /// Settings of an operator who allows some overrides.
-#[expect(clippy::missing_panics_doc, clippy::unwrap_used, reason = "constants that parse")]
+#[expect(clippy::unwrap_used, reason = "constants that parse")]
 pub fn options() -> InjectorOptions {
     let allowed = ["address=https://b.example.com", "namespace=*", "method=*", "mount=*"];
     InjectorOptions {

@@ -7,7 +7,6 @@ use http::{Method, StatusCode};
 use keyward_http::client::{
     BuildError, Client, ClientOptions, ProxyMode, RequestBuilder, ServerAddress, TlsOptions, TransportError,
 };
-use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::metrics::Metrics;
 use serde_json::{Value, json};
 use url::Url;
@@ -216,11 +215,4 @@ pub enum ApiError {
     /// There was no complete answer.
     #[error(transparent)]
     Transport(#[from] TransportError),
-}
-
-impl ApiError {
-    /// Returns the code for operators.
-    pub const fn code(&self) -> ErrorCode {
-        ErrorCode::KubernetesApi
-    }
 }

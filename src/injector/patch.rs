@@ -49,5 +49,7 @@ fn append(path: &str, exists: bool, values: Vec<Value>, operations: &mut Vec<Val
 }
 
 fn add(path: &str, value: Value) -> Value {
-    json!({"op": "add", "path": path, "value": value})
+    let mut operation = json!({"op": "add", "path": path});
+    operation["value"] = value;
+    operation
 }

@@ -110,10 +110,9 @@ impl Placement {
 
 /// Reads user and group of the container.
 fn ids(pod: &Pod, given: &GivenAnnotations, problems: &mut Problems) -> (i64, i64) {
-    let user = problems.parse(given.get(Key::RunAsUser), values::id);
+    let mut user = problems.parse(given.get(Key::RunAsUser), values::id);
     let mut group = problems.parse(given.get(Key::RunAsGroup), values::id);
     let same = given.get(Key::RunAsSameUser);
-    let mut user = user;
     if let (Some(true), Some(annotation)) = (problems.parse(same, values::boolean), same) {
         let pod_wide = &pod.spec.security_context;
         let first = pod.spec.containers.first().map(|container| &container.security_context);
@@ -143,7 +142,7 @@ fn receivers(pod: &Pod, given: &GivenAnnotations, is_first: bool, problems: &mut
             let listed: BTreeSet<String> = listed.collect();
             let unknown = listed.iter().find(|name| !pod.all_containers().any(|container| container.name == **name));
             if let Some(name) = unknown {
-                problems.value(list, format!("the pod has no container called {name:.63}"));
+                problems.value(list, &format!("the pod has no container called {name:.63}"));
             } else if listed.is_empty() {
                 problems.value(list, "expected names of containers, separated by commas");
             }

@@ -1,7 +1,5 @@
 //! Reasons why a pod is refused. All are collected, so that its author sees them at once.
 
-use std::fmt::Display;
-
 use super::given::Given;
 
 /// Problems of one pod.
@@ -14,7 +12,7 @@ impl Problems {
     }
 
     /// Adds a problem of an annotation, with its value.
-    pub(crate) fn value(&mut self, given: &Given, why: impl Display) {
+    pub(crate) fn value(&mut self, given: &Given, why: &str) {
         let shown: String = given.value.chars().take(MAX_SHOWN).collect();
         let more = if given.value.chars().count() > MAX_SHOWN { "..." } else { "" };
         self.0.push(format!("annotation {} is \"{shown}{more}\": {why}", given.annotation));
@@ -23,7 +21,7 @@ impl Problems {
     /// Parses the value of an annotation, if it is given.
     pub(crate) fn parse<T>(&mut self, given: Option<&Given>, parse: fn(&str) -> Result<T, String>) -> Option<T> {
         let given = given?;
-        parse(&given.value).map_err(|why| self.value(given, why)).ok()
+        parse(&given.value).map_err(|why| self.value(given, &why)).ok()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

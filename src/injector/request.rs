@@ -115,7 +115,7 @@ fn overridden(
     if value != default.trim_end_matches('/') && !options.allows(setting, value) {
         problems.value(
             given,
-            format!("the operator allows no other {0} for this; remove the annotation, or have the webhook started with --allow {0}={value:.200}", setting.name()),
+            &format!("the operator allows no other {0} for this; remove the annotation, or have the webhook started with --allow {0}={value:.200}", setting.name()),
         );
     }
     if !value.is_empty() && values::line(value).is_err() {
@@ -136,7 +136,7 @@ impl Login {
         let asked = overridden(options, Setting::Method, default.name(), given.get(Key::Method), problems);
         let method = asked.parse().unwrap_or_else(|why: String| {
             if let Some(given) = given.get(Key::Method) {
-                problems.value(given, why);
+                problems.value(given, &why);
             }
             default
         });

@@ -30,9 +30,7 @@ enum Command {
     #[command(after_help = "Example:\n  keyward kubernetes annotations -o json")]
     Annotations(annotations::Annotations),
     /// Run the agent in an injected pod, with the configuration that the webhook wrote
-    #[command(
-        after_help = "Example:\n  keyward kubernetes agent --exit-after-auth --timeout 5m"
-    )]
+    #[command(after_help = "Example:\n  keyward kubernetes agent --exit-after-auth --timeout 5m")]
     Agent(agent::PodAgent),
 }
 

@@ -101,7 +101,7 @@ struct Certificate {
     /// Name of the Secret in which replicas share the certificate; it must exist, and may be empty
     #[arg(long, value_name = "NAME", required_unless_present = "tls_cert_file")]
     secret: Option<String>,
-    /// Name of the `MutatingWebhookConfiguration`, whose caBundle the webhook sets
+    /// Name of the `MutatingWebhookConfiguration`, whose CA bundle the webhook sets
     #[arg(long, value_name = "NAME", required_unless_present = "tls_cert_file")]
     webhook_configuration: Option<String>,
     /// Certificate (PEM) that another program renews, in place of one that the webhook makes; it then calls no API
@@ -197,7 +197,7 @@ impl Certificate {
             secret: self.secret.context(missing)?,
             webhook_configuration: self.webhook_configuration.context(missing)?,
         };
-        Ok(CertificateSource::Kept(KeeperOptions { name: format!("{service}.{namespace}.svc") }, api))
+        Ok(CertificateSource::Kept(KeeperOptions { name: format!("{service}.{namespace}.svc") }, Box::new(api)))
     }
 }
 
