@@ -28,14 +28,15 @@ pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Pur
 }
 
 /// Returns true for the configuration of a running `keyward dev` that `KEYWARD_DEV_DIR` names.
+#[cfg(feature = "dev")]
 pub(super) fn is_demo(files: &[PathBuf], environment: &Environment) -> bool {
-    #[cfg(feature = "dev")]
-    return keyward_app::dev::find_running(files, environment).is_ok_and(|endpoints| endpoints.is_some());
-    #[cfg(not(feature = "dev"))]
-    {
-        let _ = (files, environment);
-        false
-    }
+    keyward_app::dev::find_running(files, environment).is_ok_and(|endpoints| endpoints.is_some())
+}
+
+/// Returns false: this build has no `keyward dev`.
+#[cfg(not(feature = "dev"))]
+pub(super) const fn is_demo(_: &[PathBuf], _: &Environment) -> bool {
+    false
 }
 
 /// Checks a configuration that was read for [`Purpose::Check`](keyward_config::Purpose) before a command uses these keys, with
