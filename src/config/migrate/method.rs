@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cloud_method;
 use super::input::{Block, InputValue, NO_FLAG, format_span};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
@@ -79,7 +80,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
             Outcome::Action,
             format!(
                 "{kind:?} is not supported: write a token to {TOKEN_FILE}, mode 0600, or replace [session.{MAIN}.token_file] \
-                 by cloud (Azure), jwt, kubernetes, approle or cert"
+                 by cloud (Azure), aws, gcp, jwt, kubernetes, approle or cert"
             ),
         );
         let section = document.section(&format!("session.{MAIN}.token_file"));
@@ -146,6 +147,8 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
     let section = document.section(name);
     match kind {
         "azure" => azure(&mut config, section),
+        "aws" => cloud_method::aws(&mut config, section),
+        "gcp" => cloud_method::gcp(&mut config, section),
         "jwt" => {
             copy_keys(&mut config, section, &[("role", "role"), ("path", "file")]);
             migrate_removal(&mut config, section, "remove_jwt_after_reading", "remove_after_reading");
@@ -179,6 +182,8 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
 fn supported(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "azure" => "cloud",
+        "aws" => "aws",
+        "gcp" => "gcp",
         "jwt" => "jwt",
         "kubernetes" => "kubernetes",
         "approle" => "approle",

@@ -12,6 +12,7 @@ mod input;
 mod consul_template;
 mod exec;
 mod server;
+mod cloud_method;
 mod method;
 mod sink;
 mod tls;

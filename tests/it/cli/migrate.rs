@@ -170,12 +170,52 @@ fn the_aad_of_an_encrypted_sink_may_come_from_a_variable_and_is_dropped_without_
 }
 
 #[test]
+fn the_methods_of_other_clouds_keep_their_meaning_and_no_secret_is_written() {
+    let of = |method: &str, config: &str| {
+        let text = format!(
+            "vault {{ address = \"https://v\" }}\nauto_auth {{\n method \"{method}\" {{ config = {{ {config} }} }}\n}}\n"
+        );
+        let migrated = migrate(&text, false).unwrap();
+        assert!(!migrated.toml.contains("canary"), "{}", migrated.toml);
+        let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+        let errors: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
+        (migrated, errors)
+    };
+    let (aws, errors) = of(
+        "aws",
+        "type = \"iam\" role = \"web\" region = \"eu-west-1\" header_value = \"vault.example\" access_key = \"AKID\" \
+         secret_key = \"canary\" nonce = \"n\"",
+    );
+    assert!(errors.is_empty(), "{errors:?}");
+    let section = "[session.main.aws]\nrole = \"web\"\nserver_id = \"vault.example\"\nregion = \"eu-west-1\"\n";
+    assert!(aws.toml.contains(section), "{}", aws.toml);
+    says(&aws, "auto_auth.method.aws.config.secret_key", Outcome::Action, "AWS_SECRET_ACCESS_KEY");
+    says(&aws, "auto_auth.method.aws.config.nonce", Outcome::NotSupported, "only for the type ec2");
+
+    let (machine, _) = of("aws", "type = \"ec2\" role = \"web\" region = \"us-east-1\"");
+    assert!(machine.toml.contains("[session.main.aws]\nrole = \"web\"\n"), "{}", machine.toml);
+    says(&machine, "auto_auth.method.aws.config.type", Outcome::Action, "only iam is supported");
+    says(&machine, "auto_auth.method.aws.config.region", Outcome::Kept, "the global endpoint");
+
+    let (gcp, errors) = of("gcp", "type = \"iam\" role = \"web\" credentials = \"/etc/key.json\" jwt_exp = 15");
+    assert!(errors.is_empty(), "{errors:?}");
+    let section = "[session.main.gcp]\ntype = \"iam\"\nrole = \"web\"\ncredentials_file = \"/etc/key.json\"\n";
+    assert!(gcp.toml.contains(section), "{}", gcp.toml);
+    says(&gcp, "auto_auth.method.gcp.config.credentials", Outcome::Changed, "without a call");
+
+    let (instance, errors) = of("gcp", "type = \"gce\" role = \"web\" service_account = \"default\" project = \"p\"");
+    assert!(errors.is_empty(), "{errors:?}");
+    let section = "[session.main.gcp]\ntype = \"gce\"\nrole = \"web\"\nservice_account = \"default\"\n";
+    assert!(instance.toml.contains(section), "{}", instance.toml);
+}
+
+#[test]
 fn an_unsupported_method_is_reported_with_its_keys() {
     let text =
-        "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"aws\" { config = { role = \"x\" } } }\n";
+        "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"oci\" { config = { role = \"x\" } } }\n";
     let migrated = migrate(text, true).unwrap();
-    says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is not supported");
-    says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "dropped with its method");
+    says(&migrated, "auto_auth.method.oci", Outcome::Action, "\"oci\" is not supported");
+    says(&migrated, "auto_auth.method.oci.config", Outcome::NotSupported, "dropped with its method");
     let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
 }
@@ -317,11 +357,11 @@ fn repeated_settings_and_settings_of_dropped_parts_are_reported_by_key() {
     says(&migrated, "env_template.A.perms", Outcome::NotSupported, "only for files");
     says(&migrated, "cache.persist", Outcome::NotSupported, "the last one counts");
     says(&migrated, "cache.persist.kubernetes.path", Outcome::NotSupported, "dropped with its block");
-    let namespaces = "vault { namespace = \"one\" }\nauto_auth { method \"aws\" { namespace = \"two\" config = { role = \"x\" } } }\n";
+    let namespaces = "vault { namespace = \"one\" }\nauto_auth { method \"oci\" { namespace = \"two\" config = { role = \"x\" } } }\n";
     let migrated = migrate(namespaces, false).unwrap();
     assert!(migrated.toml.contains("namespace = \"one\"\n"), "{}", migrated.toml);
-    says(&migrated, "auto_auth.method.aws.namespace", Outcome::NotSupported, "vault.namespace takes precedence");
-    says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "dropped with its");
+    says(&migrated, "auto_auth.method.oci.namespace", Outcome::NotSupported, "vault.namespace takes precedence");
+    says(&migrated, "auto_auth.method.oci.config.role", Outcome::NotSupported, "dropped with its");
     let odd = migrate("env_template \"A B\" { contents = \"x\" }\n", false).unwrap();
     let outcome = load_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
     let errors: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
@@ -445,7 +485,7 @@ fn a_token_beside_auto_auth_is_dropped_as_vault_agent_ignores_it() {
 
 #[test]
 fn an_unsupported_method_is_replaced_by_a_token_file_that_check_accepts() {
-    for method in ["aws", "gcp", "token_file"] {
+    for method in ["oci", "alicloud", "token_file"] {
         let text = format!(
             "vault {{ address = \"https://v\" }}\nauto_auth {{\n  method \"{method}\" {{\n    mount_path = \"auth/{method}\"\n    config = {{ role = \"r\" \
              token_file_path = \"/t\" }}\n  }}\n  sink \"file\" {{ config = {{ path = \"/tmp/token\" }} }}\n}}\n"
@@ -469,7 +509,7 @@ fn an_unsupported_method_is_replaced_by_a_token_file_that_check_accepts() {
 
 #[test]
 fn sinks_are_disabled_if_the_token_of_a_replaced_method_was_wrapped() {
-    let text = "auto_auth {\n  method \"aws\" { wrap_ttl = \"5m\" }\n  sink \"file\" { config = { path = \"/tmp/token\" } }\n}\n";
+    let text = "auto_auth {\n  method \"oci\" { wrap_ttl = \"5m\" }\n  sink \"file\" { config = { path = \"/tmp/token\" } }\n}\n";
     let migrated = migrate(text, false).unwrap();
     let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     assert!(outcome.errors.is_empty(), "{:?}\n{}", outcome.errors, migrated.toml);
