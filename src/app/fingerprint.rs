@@ -6,7 +6,7 @@ use std::path::Path;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward_agent::identity::IdentityMethod;
+use keyward_agent::identity::{GcpOrigin, IdentityMethod};
 use keyward_config as config;
 
 /// Returns the digest of a session's server, login, identity and provider variables, a dot, and the digest of the other files
@@ -49,6 +49,20 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
                 settings.push_str(&content(Path::new(certificate), HINT));
             }
         }
+        IdentityMethod::Aws(options) => {
+            // Keys of the environment; temporary ones of other origins change by themselves.
+            if let Some(key) = options.variables.get("AWS_ACCESS_KEY_ID") {
+                settings.push_str(&encoded(key.as_bytes(), WHOLE));
+            }
+            for name in ["AWS_ROLE_ARN", "AWS_PROFILE"] {
+                settings.push_str(&encoded(options.variables.get(name).unwrap_or_default().as_bytes(), WHOLE));
+            }
+        }
+        IdentityMethod::Gcp(options) => {
+            if let GcpOrigin::Key { file } = &options.origin {
+                settings.push_str(&content(file, HINT));
+            }
+        }
         IdentityMethod::AppRole(options) => {
             settings.push_str(&content(&options.role_id_file, WHOLE));
             if let Some(secret) = &options.secret_id_file {
@@ -56,7 +70,8 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
             }
         }
         IdentityMethod::TokenFile(file) => files.push_str(&content(file, HINT)),
-        IdentityMethod::Jwt(_) | IdentityMethod::Certificate => {}
+        // Each job has other variables.
+        IdentityMethod::CiJob(_) | IdentityMethod::Jwt(_) | IdentityMethod::Certificate => {}
     }
     format!("{}.{}", encoded(settings.as_bytes(), WHOLE), encoded(files.as_bytes(), WHOLE))
 }

@@ -76,6 +76,9 @@ fn without_side_effects(method: &identity::IdentityMethod) -> anyhow::Result<ide
         }
         identity::IdentityMethod::AppRole(options) => options.remove_secret_id = false,
         identity::IdentityMethod::Cloud(_)
+        | identity::IdentityMethod::Aws(_)
+        | identity::IdentityMethod::Gcp(_)
+        | identity::IdentityMethod::CiJob(_)
         | identity::IdentityMethod::Certificate
         | identity::IdentityMethod::TokenFile(_) => {}
     }

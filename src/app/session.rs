@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use keyward_agent::callers::CallerRegistry;
-use keyward_agent::identity::{CloudIdentityOptions, ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
+use keyward_agent::identity::{ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
 use keyward_agent::login::Login;
 use keyward_agent::output_watch::OutputWatch;
 use keyward_agent::server_client::{ServerClient, ServerClientOptions};
@@ -81,7 +81,11 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
         IdentityMethod::Certificate => {
             session.upstream.client.tls.identity.as_ref().map(|identity| &identity.certificate)
         }
-        IdentityMethod::Cloud(_) | IdentityMethod::Jwt(_) => None,
+        IdentityMethod::Cloud(_)
+        | IdentityMethod::Aws(_)
+        | IdentityMethod::Gcp(_)
+        | IdentityMethod::CiJob(_)
+        | IdentityMethod::Jwt(_) => None,
     };
     let proof = proof.map(|path| path.display().to_string()).unwrap_or_default();
     let namespace = login.namespace.clone().unwrap_or_default();
@@ -192,8 +196,8 @@ pub(super) fn plan(running: &Sessions, new: &[config::Session], shared: &Shared)
 struct SharedConnections {
     /// Clients of the servers: the TLS configuration of each takes 40 KiB.
     clients: Vec<(ServerClientOptions, ServerClient)>,
-    /// Azure identities: sessions that log in at the same time share a request.
-    identities: Vec<(CloudIdentityOptions, SharedSource)>,
+    /// Identities of the machine: sessions that log in at the same time share a request.
+    identities: Vec<(IdentityMethod, SharedSource)>,
 }
 
 impl SharedConnections {
@@ -213,15 +217,15 @@ impl SharedConnections {
         consumed: &ConsumedSecrets,
         clock: Clock,
     ) -> anyhow::Result<Box<dyn IdentitySource>> {
-        let IdentityMethod::Cloud(options) = &session.identity else {
-            let namespace = session.login.namespace.as_deref();
-            return Ok(session.identity.build_with(clock, client, namespace, consumed)?);
-        };
-        if let Some((_, source)) = self.identities.iter().find(|(built, _)| *built == **options) {
+        let build = || session.identity.build_with(clock, client, session.login.namespace.as_deref(), consumed);
+        if !session.identity.is_of_machine() {
+            return Ok(build()?);
+        }
+        if let Some((_, source)) = self.identities.iter().find(|(built, _)| *built == session.identity) {
             return Ok(Box::new(source.clone()));
         }
-        let source = SharedSource::new(options.build(clock)?);
-        self.identities.push((*options.clone(), source.clone()));
+        let source = SharedSource::new(build()?);
+        self.identities.push((session.identity.clone(), source.clone()));
         Ok(Box::new(source))
     }
 }

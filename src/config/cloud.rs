@@ -1,7 +1,7 @@
 //! `[session.NAME.cloud]`: the `cloud` method, with the parameters and rules of its specification.
 
 use keyward_agent::identity::{
-    AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityOrigin, LoginFields, ManagedIdentity,
+    CloudEndpoints, CloudIdentityOptions, IdentityOrigin, LoginFields, ManagedIdentity, ProviderVariables,
 };
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_code::ErrorCode;
@@ -28,7 +28,7 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
         scope: None,
         from,
         overrides,
-        variables: AzureEnv::from_vars(reader.scope.environment.variables.clone()),
+        variables: ProviderVariables::of_azure(reader.scope.environment.variables.clone()),
         endpoints: CloudEndpoints::provider(),
     };
     if let Some(scope) = scope.as_ref().filter(|scope| !scope.unknown)

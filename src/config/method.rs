@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use keyward_agent::identity::{
-    AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
-    LoginFields, ManagedIdentity,
+    AppRoleOptions, AwsCredentialOrigin, AwsIdentityOptions, CloudEndpoints, CloudIdentityOptions, GcpIdentityOptions,
+    GcpOrigin, IdentityMethod, IdentityOrigin, JwtFileOptions, LoginFields, ManagedIdentity, ProviderVariables,
 };
 use keyward_agent::login::AuthMethodKind;
 use keyward_agent::server_client::{ServerClientOptions, ServerKind};
 use keyward_http::client::{ClientCertificate, ServerAddress};
 
-use super::cloud;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
 use super::{NeedKind, PathUse, Session};
+use super::{aws, ci_token, cloud, gcp};
 
 /// Method of a session, with the values that it implies for the login.
 pub(super) struct SessionMethod {
@@ -34,7 +34,7 @@ impl SessionMethod {
     }
 }
 
-const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "token_file"];
+const METHODS: [&str; 8] = ["cloud", "aws", "gcp", "jwt", "kubernetes", "approle", "cert", "token_file"];
 
 /// Default of `kubernetes.file`: the mounted token of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -66,6 +66,33 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
                 role,
                 method: IdentityMethod::Cloud(Box::new(options)),
                 mount: Some("azure"),
+                certificate: None,
+            }
+        }
+        "aws" => {
+            let (role, options) = aws::read(table);
+            SessionMethod {
+                role,
+                method: IdentityMethod::Aws(Box::new(options)),
+                mount: Some("aws"),
+                certificate: None,
+            }
+        }
+        "gcp" => {
+            let (role, options) = gcp::read(table);
+            SessionMethod {
+                role,
+                method: IdentityMethod::Gcp(Box::new(options)),
+                mount: Some("gcp"),
+                certificate: None,
+            }
+        }
+        "jwt" if ci_token::is_named(&table) => {
+            let (role, options) = ci_token::read(table, !is_consul);
+            SessionMethod {
+                role,
+                method: IdentityMethod::CiJob(Box::new(options)),
+                mount: Some("jwt"),
                 certificate: None,
             }
         }
@@ -207,7 +234,7 @@ fn placeholder() -> SessionMethod {
         scope: None,
         from: IdentityOrigin::Instance(ManagedIdentity::System),
         overrides: LoginFields::default(),
-        variables: AzureEnv::default(),
+        variables: ProviderVariables::default(),
         endpoints: CloudEndpoints::provider(),
     }));
     SessionMethod { role: String::new(), method, mount: Some("azure"), certificate: None }
@@ -230,6 +257,9 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
     let file = |key: &str, path: &Path| describe_value(key, &path.display().to_string());
     match &session.identity {
         IdentityMethod::Cloud(options) => describe_cloud(options, &describe_value),
+        IdentityMethod::Aws(options) => describe_aws(options, &describe_value),
+        IdentityMethod::Gcp(options) => vec![describe_gcp(options, &describe_value)],
+        IdentityMethod::CiJob(options) => vec![ci_token::describe(options, &describe_value)],
         IdentityMethod::Jwt(JwtFileOptions { file: path, remove }) => {
             let removal = if *remove { ", and removes it after reading" } else { "" };
             vec![format!("authenticates with the signed token in {}{removal}", file("file", path))]
@@ -251,6 +281,43 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
         }
         IdentityMethod::TokenFile(path) => {
             vec![format!("uses the token in {}, and never revokes it", file("file", path))]
+        }
+    }
+}
+
+fn describe_aws(options: &AwsIdentityOptions, describe_value: &impl Fn(&str, &str) -> String) -> Vec<String> {
+    let credentials = match &options.origin {
+        AwsCredentialOrigin::Automatic => "the AWS credentials of its environment or instance profile".to_owned(),
+        AwsCredentialOrigin::Environment => "the AWS access key of its environment".to_owned(),
+        AwsCredentialOrigin::Profile { file, name } => {
+            let file = describe_value("credentials_file", &file.display().to_string());
+            format!("the AWS profile {} in {file}", describe_value("profile", name))
+        }
+        AwsCredentialOrigin::WebIdentity => "the AWS web identity of its environment".to_owned(),
+        AwsCredentialOrigin::Container => "the AWS role of its container".to_owned(),
+        AwsCredentialOrigin::Instance => "this machine's AWS instance profile".to_owned(),
+    };
+    let region = options.region.as_ref().map(|region| format!("for STS in {}", describe_value("region", region)));
+    let server_id = options.server_id.as_ref().map(|id| format!("for the server {}", describe_value("server_id", id)));
+    [Some(format!("authenticates with {credentials}")), region, server_id].into_iter().flatten().collect()
+}
+
+fn describe_gcp(options: &GcpIdentityOptions, describe_value: &impl Fn(&str, &str) -> String) -> String {
+    match &options.origin {
+        GcpOrigin::Instance { service_account } => {
+            let account = describe_value("service_account", service_account);
+            format!("authenticates with this machine's Google identity token of the service account {account}")
+        }
+        GcpOrigin::SignJwt { service_account: None } => {
+            "authenticates with a token that Google signs for this machine's service account".to_owned()
+        }
+        GcpOrigin::SignJwt { service_account: Some(account) } => {
+            let account = describe_value("service_account", account);
+            format!("authenticates with a token that Google signs for the service account {account}")
+        }
+        GcpOrigin::Key { file } => {
+            let file = describe_value("credentials_file", &file.display().to_string());
+            format!("authenticates with the service account key in {file}")
         }
     }
 }

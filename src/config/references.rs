@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 70] = [
+pub const REFERENCE_KEYS: [&str; 81] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -60,6 +60,11 @@ pub const REFERENCE_KEYS: [&str; 70] = [
     "session.*.approle.secret_id_file",
     "session.*.approle.secret_id_wrapping_path",
     "session.*.auth_method",
+    "session.*.aws.credentials_file",
+    "session.*.aws.profile",
+    "session.*.aws.region",
+    "session.*.aws.role",
+    "session.*.aws.server_id",
     "session.*.cert.client_cert",
     "session.*.cert.client_key",
     "session.*.cert.role",
@@ -73,8 +78,14 @@ pub const REFERENCE_KEYS: [&str; 70] = [
     "session.*.cloud.subscription_id",
     "session.*.cloud.vm_name",
     "session.*.cloud.vmss_name",
+    "session.*.gcp.credentials_file",
+    "session.*.gcp.role",
+    "session.*.gcp.service_account",
+    "session.*.jwt.audience",
     "session.*.jwt.file",
     "session.*.jwt.role",
+    "session.*.jwt.service_connection",
+    "session.*.jwt.variable",
     "session.*.kubernetes.file",
     "session.*.kubernetes.role",
     "session.*.mount",

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keyward_credentials::backoff::random_unit;
 use keyward_credentials::jwt::UnverifiedClaims;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::time_format::seconds;
 use parking_lot::Mutex;
 
+use super::attempts::{Attempts, MIN_VALIDITY};
 use super::error::AttemptError;
 use super::login_fields::{self, InstanceMetadata};
 use super::managed_identity_host::ManagedIdentityHost;
-use super::retry::{IdentityEndpoint, RetryPolicy, to_identity_error};
+use super::retry::IdentityEndpoint;
 use super::source_selection::{SelectedSource, Selection, select_source};
 use super::transport::Transport;
 use super::{
@@ -111,7 +110,7 @@ impl CloudSource {
         let source = &selection.selected;
         let endpoint = match source {
             SelectedSource::Managed(ManagedIdentityHost::Metadata, _) => IdentityEndpoint::Metadata,
-            SelectedSource::Managed(..) => IdentityEndpoint::ManagedIdentityHost,
+            SelectedSource::Managed(..) => IdentityEndpoint::LocalService,
             _ => IdentityEndpoint::Authority,
         };
         let (jwt, claims) = self.get_token(source, endpoint).await?;
@@ -154,39 +153,25 @@ impl CloudSource {
         source: &SelectedSource,
         endpoint: IdentityEndpoint,
     ) -> Result<(SecretString, Option<UnverifiedClaims>), IdentityError> {
-        let start = self.clock.now();
-        let mut retry_policy = RetryPolicy::default();
+        let mut attempts = Attempts::start(&self.clock, endpoint, source.name(), &self.failing);
         loop {
             let (failure, last) = match self.request_token(source).await {
                 Ok(jwt) => {
                     let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
                     match self.remaining(claims.as_ref()) {
                         Some(remaining) if remaining <= MIN_VALIDITY => {
-                            (AttemptError::Expiring, Some((jwt, claims, remaining)))
+                            (AttemptError::Expiring, Some((jwt, claims)).filter(|_| !remaining.is_zero()))
                         }
                         _ => return Ok((jwt, claims)),
                     }
                 }
                 Err(failure) => (failure, None),
             };
-            let now = self.clock.now();
-            let wait = retry_policy.next(&failure, endpoint, now.since(start), random_unit());
-            // A retry without a wait only reads a file again, which costs no call.
-            let may_retry = !self.failing.load(Ordering::Relaxed) || wait == Some(Duration::ZERO);
-            match (wait.filter(|_| may_retry), last) {
-                (Some(wait), _) => {
-                    tracing::info!(
-                        event = "identity.token.retry",
-                        source = source.name(),
-                        error = failure.to_string(),
-                        retry_in_seconds = seconds(wait),
-                        "cannot get an identity token; trying again"
-                    );
-                    self.clock.sleep(wait).await;
-                }
+            match (attempts.wait(&failure).await, last) {
+                (Ok(()), _) => {}
                 // It expires soon, but is valid.
-                (None, Some((jwt, claims, remaining))) if !remaining.is_zero() => return Ok((jwt, claims)),
-                (None, _) => return Err(to_identity_error(&failure, endpoint, source.name())),
+                (Err(_), Some(token)) => return Ok(token),
+                (Err(error), None) => return Err(error),
             }
         }
     }
@@ -201,14 +186,20 @@ impl CloudSource {
         let scope = self.options.environment_scope();
         match source {
             SelectedSource::Managed(ManagedIdentityHost::Metadata, managed_identity) => {
-                metadata::request_token(Self::machine()?, &self.options.endpoints.metadata, managed_identity, &resource)
-                    .await
+                metadata::request_token(
+                    Transport::machine()?,
+                    &self.options.endpoints.metadata,
+                    managed_identity,
+                    &resource,
+                )
+                .await
             }
             SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, managed_identity) => {
-                app_service::request_token(Self::machine()?, endpoint, header, *form, managed_identity, &resource).await
+                app_service::request_token(Transport::machine()?, endpoint, header, *form, managed_identity, &resource)
+                    .await
             }
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
-                arc::request_token(Self::machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
+                arc::request_token(Transport::machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
             }
             SelectedSource::ClientSecret(principal, secret) => {
                 client_secret::request_token(self.authority()?, principal, secret, &scope).await
@@ -235,7 +226,7 @@ impl CloudSource {
         if cached.is_some() {
             return cached;
         }
-        match metadata::instance(Self::machine().ok()?, &self.options.endpoints.metadata).await {
+        match metadata::instance(Transport::machine().ok()?, &self.options.endpoints.metadata).await {
             Ok(instance) => {
                 *self.instance.lock() = Some(instance.clone());
                 Some(instance)
@@ -251,28 +242,8 @@ impl CloudSource {
         }
     }
 
-    /// Returns the client of local services, which all sources of the process share.
-    fn machine() -> Result<&'static Transport, AttemptError> {
-        static MACHINE: OnceLock<Transport> = OnceLock::new();
-        get_or_build(&MACHINE, Transport::machine)
-    }
-
     fn authority(&self) -> Result<&Transport, AttemptError> {
         let CloudEndpoints { authority_ca, authority_is_local, .. } = &self.options.endpoints;
-        get_or_build(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_local))
+        Transport::get_or_build(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_local))
     }
 }
-
-fn get_or_build(
-    cell: &OnceLock<Transport>,
-    make: impl FnOnce() -> Result<Transport, AttemptError>,
-) -> Result<&Transport, AttemptError> {
-    if let Some(transport) = cell.get() {
-        return Ok(transport);
-    }
-    let transport = make()?;
-    Ok(cell.get_or_init(|| transport))
-}
-
-/// Shortest rest of a token's validity for a login.
-const MIN_VALIDITY: Duration = Duration::from_mins(1);

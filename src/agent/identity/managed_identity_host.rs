@@ -4,7 +4,7 @@ use keyward_machine::secret_string::SecretString;
 use url::Url;
 
 use super::error::{IdentityError, IdentityErrorKind, config_error};
-use super::{AzureEnv, CloudEndpoints, ManagedIdentity};
+use super::{CloudEndpoints, ManagedIdentity, ProviderVariables};
 
 /// Kind of host, which decides where managed identity tokens come from.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) enum AppServiceApi {
 
 /// Detects the kind of host. `arc_agent` is true if the Arc agent's program is installed.
 pub(super) fn detect(
-    variables: &AzureEnv,
+    variables: &ProviderVariables,
     endpoints: &CloudEndpoints,
     arc_agent: bool,
 ) -> Result<ManagedIdentityHost, IdentityError> {

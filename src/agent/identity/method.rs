@@ -8,8 +8,8 @@ use keyward_machine::secret;
 
 use super::consumable_file::{ConsumedSecrets, unreadable};
 use super::{
-    AppRoleOptions, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityProof, IdentitySource,
-    JwtFileOptions, approle, jwt_file,
+    AppRoleOptions, AwsIdentityOptions, CiTokenOptions, CloudIdentityOptions, GcpIdentityOptions, IdentityError,
+    IdentityErrorKind, IdentityProof, IdentitySource, JwtFileOptions, approle, jwt_file,
 };
 use crate::server_client::ServerClient;
 use crate::token::ClientToken;
@@ -19,6 +19,12 @@ use crate::token::ClientToken;
 pub enum IdentityMethod {
     /// The Azure identity of this machine or pod.
     Cloud(Box<CloudIdentityOptions>),
+    /// An AWS identity.
+    Aws(Box<AwsIdentityOptions>),
+    /// A Google Cloud identity.
+    Gcp(Box<GcpIdentityOptions>),
+    /// The signed token of a CI job.
+    CiJob(Box<CiTokenOptions>),
     /// A signed token in a file.
     Jwt(JwtFileOptions),
     /// A role id and its secret id.
@@ -33,7 +39,7 @@ impl IdentityMethod {
     /// Creates the identity source for logins at a server, without any request.
     ///
     /// # Errors
-    /// The environment variables of an Azure identity are incomplete. Other methods fail only at the first proof.
+    /// The environment variables of a cloud identity are incomplete. Other methods fail only at the first proof.
     pub fn build(
         &self,
         clock: Clock,
@@ -54,6 +60,9 @@ impl IdentityMethod {
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
         Ok(match self {
             Self::Cloud(options) => options.build(clock)?,
+            Self::Aws(options) => options.build(clock)?,
+            Self::Gcp(options) => options.build(clock)?,
+            Self::CiJob(options) => options.build(clock)?,
             Self::Jwt(options) => Box::new(jwt_file::JwtFileSource::new(options, consumed)),
             Self::AppRole(options) => {
                 Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace, consumed))
@@ -72,8 +81,16 @@ impl IdentityMethod {
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
         match self {
             Self::Cloud(options) => options.build_for_one_attempt(clock),
+            Self::Aws(options) => options.build_for_one_attempt(clock),
+            Self::Gcp(options) => options.build_for_one_attempt(clock),
+            Self::CiJob(options) => options.build_for_one_attempt(clock),
             other => other.build(clock, upstream, namespace),
         }
+    }
+
+    /// Returns true for an identity that a cloud gives the machine: one proof serves all sessions with equal options.
+    pub const fn is_of_machine(&self) -> bool {
+        matches!(self, Self::Cloud(_) | Self::Aws(_) | Self::Gcp(_) | Self::CiJob(_))
     }
 
     /// Returns true if secrets that `before` consumed came from the files of this method, and by the same wrapping path.

@@ -1,18 +1,19 @@
 //! Identity sources: they get the proof that a login sends.
 //!
-//! The first is Azure's signed token; files and a client certificate serve machines outside of Azure.
+//! The first is Azure's signed token; beside it stand those of AWS and Google Cloud, files, and a client certificate.
 
 // Layer 0: values and errors
 mod endpoints;
 mod error;
 mod preflight;
-mod env;
+mod provider_variables;
 
 // Layer 1: shared by all sources
 mod token_response;
 mod login_fields;
 mod managed_identity_host;
 mod retry;
+mod attempts;
 mod transport;
 mod token_proxy;
 mod azure_sdk;
@@ -28,6 +29,9 @@ mod client_certificate;
 mod consumable_file;
 mod approle;
 mod jwt_file;
+mod ci_token;
+mod aws;
+mod gcp;
 
 // Layer 3: the source of a session
 mod cloud_source;
@@ -42,17 +46,21 @@ use async_trait::async_trait;
 use keyward_credentials::jwt::UnverifiedClaims;
 use keyward_machine::secret_string::SecretString;
 
+use crate::server_client::SignedCallerIdentity;
 use crate::token::ClientToken;
 
 pub use approle::AppRoleOptions;
+pub use aws::{AwsCredentialOrigin, AwsEndpoints, AwsIdentityOptions, is_aws_region};
+pub use ci_token::{CiTokenOptions, CiTokenOrigin};
 pub use consumable_file::ConsumedSecrets;
 pub use endpoints::CloudEndpoints;
-pub use env::AzureEnv;
 pub use error::{IdentityError, IdentityErrorKind};
+pub use gcp::{GcpEndpoints, GcpIdentityOptions, GcpOrigin};
 pub use jwt_file::JwtFileOptions;
 pub use metadata::machine_fields;
 pub use method::IdentityMethod;
 pub(crate) use preflight::{PreflightVerdict, preflight};
+pub use provider_variables::ProviderVariables;
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 pub use shared_source::SharedSource;
 
@@ -68,7 +76,7 @@ pub struct CloudIdentityOptions {
     /// Login fields that override those of the token or the machine.
     pub overrides: LoginFields,
     /// Azure's environment variables, read once.
-    pub variables: AzureEnv,
+    pub variables: ProviderVariables,
     /// URLs and paths of Azure's services.
     pub endpoints: CloudEndpoints,
 }
@@ -128,6 +136,8 @@ pub trait IdentitySource: std::fmt::Debug + Send + Sync {
 pub enum IdentityProof {
     /// A token whose issuer the server trusts.
     Signed(Box<SignedToken>),
+    /// A signed request that shows AWS who the caller is.
+    CallerIdentity(Box<SignedCallerIdentity>),
     /// A role id and, if the role requires one, a secret id.
     AppRole {
         /// Role id.

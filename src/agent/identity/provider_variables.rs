@@ -22,6 +22,17 @@ impl ProviderVariables {
         Self::with_prefixes(all, &["GOOGLE_", "GCE_METADATA_"])
     }
 
+    /// Selects the variables by which a CI system gives tokens to its jobs (`ACTIONS_ID_TOKEN_REQUEST_*` of GitHub, two `SYSTEM_*` of
+    /// Azure DevOps), and the one of this name, from `all`.
+    pub fn of_ci(all: impl IntoIterator<Item = (String, String)>, variable: Option<&str>) -> Self {
+        let system = ["ACTIONS_ID_TOKEN_REQUEST_", "SYSTEM_OIDCREQUESTURI", "SYSTEM_ACCESSTOKEN"];
+        let all = all.into_iter();
+        match variable {
+            Some(variable) => Self(all.filter(|(name, value)| name == variable && !value.is_empty()).collect()),
+            None => Self::with_prefixes(all, &system),
+        }
+    }
+
     /// Only these are kept, so that no other secret of the environment stays in memory.
     fn with_prefixes(all: impl IntoIterator<Item = (String, String)>, prefixes: &[&str]) -> Self {
         let is_kept = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix));

@@ -10,9 +10,9 @@ use super::error::{IdentityError, IdentityErrorKind};
 pub(super) enum IdentityEndpoint {
     /// The metadata service.
     Metadata,
-    /// Another local service: App Service, Arc.
-    ManagedIdentityHost,
-    /// Azure's token endpoint.
+    /// Another local service: App Service, Arc, those of AWS and Google Cloud.
+    LocalService,
+    /// A provider's token endpoint.
     Authority,
 }
 
@@ -145,6 +145,13 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         // AADSTS70021 and the others: a new federated credential takes some minutes to be known everywhere.
         if any(&[70_021, 700_211, 700_212, 700_213]) {
             return FailureKind::NotReplicated;
+        }
+        // STS, "AssumeRoleWithWebIdentity" (errors).
+        if refusal.error == "ExpiredTokenException" {
+            return FailureKind::AssertionExpired;
+        }
+        if refusal.error == "IDPCommunicationError" {
+            return FailureKind::ServerError;
         }
         // AADSTS90061: the token endpoint could not reach the issuer of the federated token.
         if any(&[90_061, 50_196, 90_033]) || refusal.error == "temporarily_unavailable" {

@@ -8,7 +8,7 @@ use url::Url;
 use super::error::{IdentityError, config_error};
 use super::managed_identity_host::{self, ManagedIdentityHost};
 use super::token_proxy::TokenProxy;
-use super::{AzureEnv, CloudIdentityOptions, IdentityOrigin, ManagedIdentity};
+use super::{CloudIdentityOptions, IdentityOrigin, ManagedIdentity, ProviderVariables};
 
 /// The selected source, and the sources that were skipped.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
 
 /// Selects a client secret or a client certificate; `None` if the variables name neither. Adds the skipped ones to `skipped`.
 fn select_principal(
-    variables: &AzureEnv,
+    variables: &ProviderVariables,
     allows_workload: bool,
     skipped: &mut Vec<(&'static str, String)>,
 ) -> Result<Option<SelectedSource>, IdentityError> {
@@ -157,7 +157,7 @@ struct AllowedSources {
 }
 
 impl AllowedSources {
-    fn from_env(variables: &AzureEnv) -> Result<Self, IdentityError> {
+    fn from_env(variables: &ProviderVariables) -> Result<Self, IdentityError> {
         let allowed = |principal, workload, managed| Ok(Self { principal, workload, managed });
         match variables.get("AZURE_TOKEN_CREDENTIALS").map(str::to_ascii_lowercase).as_deref() {
             // `prod` of Azure's SDKs: environment, workload identity and managed identity, without the tools of
@@ -178,7 +178,7 @@ impl AllowedSources {
 }
 
 /// Returns the service principal; `because` is the variable that selects its source.
-fn principal(variables: &AzureEnv, because: &str) -> Result<ServicePrincipal, IdentityError> {
+fn principal(variables: &ProviderVariables, because: &str) -> Result<ServicePrincipal, IdentityError> {
     let needed = ["AZURE_TENANT_ID", "AZURE_CLIENT_ID"];
     let missing: Vec<&str> = needed.into_iter().filter(|name| variables.get(name).is_none()).collect();
     let (Some(tenant), Some(client_id)) = (variables.get(needed[0]), variables.get(needed[1])) else {
@@ -199,7 +199,7 @@ const SET_ALL: &str = "set all of them, or none";
 const NO_CLIENT_ID: &str = "a pod gets it by the annotation azure.workload.identity/client-id of its service account: add it there, and \
                             restart the pod";
 
-fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
+fn authority(variables: &ProviderVariables) -> Result<Url, IdentityError> {
     // Any https host is accepted: sovereign clouds have authorities of their own.
     let written = variables.get("AZURE_AUTHORITY_HOST").unwrap_or("https://login.microsoftonline.com/");
     let bad = || {
@@ -212,7 +212,7 @@ fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
 }
 
 /// Returns an error for variables of unsupported or incomplete sources.
-fn reject_incomplete_sources(variables: &AzureEnv, allows_workload: bool) -> Result<(), IdentityError> {
+fn reject_incomplete_sources(variables: &ProviderVariables, allows_workload: bool) -> Result<(), IdentityError> {
     let set = |name: &&str| variables.get(name).is_some();
     let user = ["AZURE_USERNAME", "AZURE_PASSWORD"];
     let workload = ["AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE"];
@@ -231,7 +231,7 @@ fn reject_incomplete_sources(variables: &AzureEnv, allows_workload: bool) -> Res
 }
 
 /// Returns an error for a tenant without a source. By itself, `AZURE_CLIENT_ID` names a managed identity.
-fn reject_orphan_tenant(variables: &AzureEnv) -> Result<(), IdentityError> {
+fn reject_orphan_tenant(variables: &ProviderVariables) -> Result<(), IdentityError> {
     if variables.get("AZURE_TENANT_ID").is_none() {
         return Ok(());
     }

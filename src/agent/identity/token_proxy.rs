@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use url::Url;
 
-use super::AzureEnv;
+use super::ProviderVariables;
 use super::error::AttemptError;
 use super::error::{IdentityError, config_error};
 use super::transport::{PROXY_VARIABLE, Transport};
@@ -40,7 +40,7 @@ const CA_DATA: &str = "AZURE_KUBERNETES_CA_DATA";
 
 impl TokenProxy {
     /// Returns the proxy of the variables, if they name one.
-    pub(super) fn from_variables(variables: &AzureEnv) -> Result<Option<Self>, IdentityError> {
+    pub(super) fn from_variables(variables: &ProviderVariables) -> Result<Option<Self>, IdentityError> {
         let Some(text) = variables.get(URL) else {
             return match [SERVER_NAME, CA_FILE, CA_DATA].into_iter().find(|name| variables.get(name).is_some()) {
                 Some(name) => {

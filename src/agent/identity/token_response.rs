@@ -39,13 +39,13 @@ pub(super) fn parse_error(
         refusal.text = if body.is_empty() { String::new() } else { quote_body(body, secrets) };
         return refusal;
     };
-    // Some hosts nest code and message in an `error` object.
-    let inner = document.get("error").and_then(Value::as_object);
+    // Some hosts nest code and message in an `error` object, STS in `Error`.
+    let inner = document.get("error").or_else(|| document.get("Error")).and_then(Value::as_object);
     let text = |names: &[&str]| {
         let value = names.iter().find_map(|name| document.get(*name).or_else(|| inner?.get(*name))?.as_str());
         value.unwrap_or_default().to_owned()
     };
-    refusal.error = quote(&redact(&text(&["error", "code"]), secrets), 80);
+    refusal.error = quote(&redact(&text(&["error", "code", "Code"]), secrets), 80);
     let description = text(&["error_description", "message", "Message"]);
     refusal.codes = codes(&document, &description);
     refusal.text = quote(&redact(&description, secrets), 300);

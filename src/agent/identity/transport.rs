@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use keyward_http::client::{EnvironmentProxies, Resolver, read_body};
@@ -40,10 +40,27 @@ enum Route {
 
 impl Transport {
     /// Creates a client of local services: never through a proxy, which would answer for another machine.
-    pub(super) fn machine() -> Result<Self, AttemptError> {
-        // None of these services uses TLS with a public certificate, so the system's CA certificates are not loaded.
-        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(LOCAL_CONNECT);
-        Self::build(builder, LOCAL_LIMIT, Route::Direct)
+    ///
+    /// All sources of the process share it.
+    pub(super) fn machine() -> Result<&'static Self, AttemptError> {
+        static MACHINE: OnceLock<Transport> = OnceLock::new();
+        Self::get_or_build(&MACHINE, || {
+            // None of these services uses TLS with a public certificate, so the system's CA certificates are not loaded.
+            let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(LOCAL_CONNECT);
+            Self::build(builder, LOCAL_LIMIT, Route::Direct)
+        })
+    }
+
+    /// Returns the client in a cell, which is built for the first call.
+    pub(super) fn get_or_build(
+        cell: &OnceLock<Self>,
+        build: impl FnOnce() -> Result<Self, AttemptError>,
+    ) -> Result<&Self, AttemptError> {
+        if let Some(transport) = cell.get() {
+            return Ok(transport);
+        }
+        let transport = build()?;
+        Ok(cell.get_or_init(|| transport))
     }
 
     /// Creates a client of the token endpoint, through the environment's proxy if there is one, unless it `is_local`.

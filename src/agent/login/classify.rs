@@ -53,7 +53,7 @@ pub(super) fn refusal_code(hint: Option<&'static str>) -> ErrorCode {
         Some(AUDIENCE) => ErrorCode::LoginAudience,
         Some(ISSUER | OTHER_CLOUD | OTHER_TENANT) => ErrorCode::LoginIssuer,
         Some(SKEW) => ErrorCode::LoginClock,
-        Some(PRINCIPAL | SERVICE_ACCOUNT) => ErrorCode::LoginPrincipal,
+        Some(PRINCIPAL | SERVICE_ACCOUNT | IAM_PRINCIPAL | GOOGLE_PRINCIPAL) => ErrorCode::LoginPrincipal,
         Some(NO_ROLE | NO_ROLE_ID) => ErrorCode::LoginRoleUnknown,
         Some(WRONG_MOUNT | WRONG_MOUNT_OR_ADDRESS) => ErrorCode::LoginMount,
         Some(FIELDS | OTHER_MACHINE | NO_MACHINE | ROLE_BOUNDS | NO_SCALE_SET | BAD_FIELD) => ErrorCode::LoginMachine,
@@ -92,10 +92,15 @@ fn classify_status(method: AuthMethodKind, status: u16, text: &str) -> (LoginFai
     }
 }
 
-/// Starts of messages of the methods `jwt` and `kubernetes`, at 400 and 403, that may quote a failure between the server and
-/// the issuer of the token.
-const QUOTING: &[&str] =
-    &["error validating token", "error configuring token validator", "namespace not authorized err="];
+/// Starts of messages of the methods `jwt`, `kubernetes`, `aws` and `gcp`, at 400 and 403, that may quote a failure between the
+/// server and the issuer of the proof.
+const QUOTING: &[&str] = &[
+    "error validating token",
+    "error configuring token validator",
+    "namespace not authorized err=",
+    "error making upstream request",
+    "unable to get public key for signed JWT",
+];
 
 /// Texts of temporary failures between the server and Azure, or the issuer of a token.
 const TEMPORARY: &[&str] = &[
@@ -208,7 +213,28 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("one of vm_name, vmss_name, resource_id", LoginFailureKind::Refused, FIELDS),
     ("token object id does not match", LoginFailureKind::Refused, OTHER_MACHINE),
     ("neither token object id nor token app id", LoginFailureKind::Refused, OTHER_MACHINE),
-    // Auth methods outside of Azure.
+    // AWS: texts of the method, and of STS that it quotes.
+    ("entry for role", LoginFailureKind::Refused, NO_ROLE),
+    ("does not belong to the role", LoginFailureKind::Refused, IAM_PRINCIPAL),
+    ("X-Vault-AWS-IAM-Server-ID", LoginFailureKind::Refused, SERVER_ID),
+    ("Signature expired", LoginFailureKind::Expired, SKEW),
+    ("Signature not yet current", LoginFailureKind::NotYet, SKEW),
+    ("ExpiredToken", LoginFailureKind::Expired, "the AWS credentials have ended"),
+    ("should be scoped to a valid region", LoginFailureKind::Refused, REGION),
+    (
+        "InvalidClientTokenId",
+        LoginFailureKind::Refused,
+        "AWS does not know the access key, or it is of another partition",
+    ),
+    // Google Cloud.
+    ("\" not found", LoginFailureKind::Refused, NO_ROLE),
+    ("JWT is expired", LoginFailureKind::Expired, SKEW),
+    ("is not authorized for role", LoginFailureKind::Refused, GOOGLE_PRINCIPAL),
+    ("not in bound", LoginFailureKind::Refused, GOOGLE_PRINCIPAL),
+    ("service account JWTs expire within", LoginFailureKind::Refused, "set max_jwt_exp of the role to 10m or more"),
+    ("does not allow GCE inference", LoginFailureKind::Refused, "the role is of the type iam: set type = \"iam\""),
+    ("claims with GCE metadata", LoginFailureKind::Refused, "the role is of the type gce: leave type out"),
+    // Auth methods outside of a cloud.
     ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
     ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),
     ("invalid role ID", LoginFailureKind::Refused, NO_ROLE_ID),
@@ -226,6 +252,11 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("invalid token", LoginFailureKind::Refused, DEAD),
 ];
 
+const IAM_PRINCIPAL: &str = "the role must bind this principal by bound_iam_principal_arn; for temporary credentials that is the ARN of \
+                             the IAM role";
+const SERVER_ID: &str = "set server_id to iam_server_id_header_value of the server's method";
+const REGION: &str = "set region to sts_region of the server's method, or leave both out";
+const GOOGLE_PRINCIPAL: &str = "the role must bind this service account, project or instance";
 const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";
 const LIMITED_ROLE: &str = "set token_num_uses = 0 in the role";
 const LIMITED_FILE: &str = "put a token without a limit of uses into the file";

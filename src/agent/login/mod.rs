@@ -124,6 +124,9 @@ impl Login {
                 };
                 self.server.login(mount, namespace, wrap_ttl, &body).await
             }
+            IdentityProof::CallerIdentity(signed) => {
+                self.server.login_by_caller_identity(mount, namespace, wrap_ttl, role, signed).await
+            }
             IdentityProof::AppRole { role_id, secret_id } => {
                 self.server.login_by_approle(mount, namespace, wrap_ttl, role_id, secret_id.as_ref()).await
             }

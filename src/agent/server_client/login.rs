@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::Method;
 use keyward_machine::secret_string::SecretString;
 use serde::Serialize;
@@ -25,6 +27,26 @@ impl ServerClient {
         let body =
             AppRoleBody { role_id: role_id.expose_secret(), secret_id: secret_id.map(SecretString::expose_secret) };
         self.send_login(mount, namespace, wrap_ttl, &body, secret_id.unwrap_or(role_id)).await
+    }
+
+    /// Logs in by a signed request for the caller's identity at AWS (`POST auth/MOUNT/login`, type `iam`).
+    pub(crate) async fn login_by_caller_identity(
+        &self,
+        mount: &str,
+        namespace: Option<&str>,
+        wrap_ttl: Option<Duration>,
+        role: &str,
+        signed: &SignedCallerIdentity,
+    ) -> Result<LoginResponse, CallError> {
+        let body = CallerIdentityBody {
+            role,
+            iam_http_request_method: "POST",
+            iam_request_url: BASE64_STANDARD.encode(&signed.url),
+            iam_request_body: BASE64_STANDARD.encode(signed.body),
+            iam_request_headers: BASE64_STANDARD.encode(signed.headers.expose_secret()),
+        };
+        let sent = SecretString::from(body.iam_request_headers.as_str());
+        self.send_login(mount, namespace, wrap_ttl, &body, &sent).await
     }
 
     /// Logs in by the connection's client certificate (`POST auth/MOUNT/login`).
@@ -164,6 +186,17 @@ impl ServerClient {
     }
 }
 
+/// A signed request for the caller's identity at AWS. For 15 minutes, whoever has it can log in by it.
+#[derive(Debug, Clone)]
+pub struct SignedCallerIdentity {
+    /// URL of the request.
+    pub url: String,
+    /// Body of the request, a form.
+    pub body: &'static str,
+    /// Headers of the request, as a JSON object of lists.
+    pub headers: SecretString,
+}
+
 /// Options of a derived token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DerivedTokenOptions {
@@ -239,6 +272,16 @@ struct AppRoleBody<'a> {
     role_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     secret_id: Option<&'a str>,
+}
+
+/// Body of a login by a request that AWS answers; three fields are base64 (developer.hashicorp.com, "AWS auth method (API)").
+#[derive(Serialize)]
+struct CallerIdentityBody<'a> {
+    role: &'a str,
+    iam_http_request_method: &'a str,
+    iam_request_url: String,
+    iam_request_body: String,
+    iam_request_headers: String,
 }
 
 #[derive(Serialize)]

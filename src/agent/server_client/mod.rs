@@ -27,7 +27,7 @@ use crate::token::{ClientToken, Lease};
 
 pub use error::{CallError, TokenVerdict};
 pub(crate) use error::{is_bare_denial, is_outage};
-pub use login::{DerivedTokenKind, DerivedTokenOptions};
+pub use login::{DerivedTokenKind, DerivedTokenOptions, SignedCallerIdentity};
 pub(crate) use path_class::PathClass;
 pub(crate) use secret::SecretLease;
 pub use secret::{SecretFields, SecretOp, SecretRequest, SecretResponse};

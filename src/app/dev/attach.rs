@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use keyward_agent::identity::{AzureEnv, IdentityMethod};
+use keyward_agent::identity::{IdentityMethod, ProviderVariables};
 use keyward_config::{Config, Environment};
 use keyward_machine::atomic_file;
 use keyward_machine::secure_dir;
@@ -79,7 +79,7 @@ impl DevEndpoints {
             endpoints.arc_agent = self.dir.join("no-arc-agent-here");
             endpoints.authority_ca = Some(self.authority_ca.clone());
             endpoints.authority_is_local = true;
-            identity.variables = AzureEnv::from_vars(self.azure_variables.clone());
+            identity.variables = ProviderVariables::of_azure(self.azure_variables.clone());
         }
         Ok(())
     }

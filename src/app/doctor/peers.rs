@@ -29,6 +29,13 @@ pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
         {
             peers.extend(peer(format!("{by}: identity"), &cloud.endpoints.metadata));
         }
+        let urls = match &session.identity {
+            IdentityMethod::Aws(aws) => aws.urls(),
+            IdentityMethod::Gcp(gcp) => gcp.urls(),
+            IdentityMethod::CiJob(job) => job.urls(),
+            _ => Vec::new(),
+        };
+        peers.extend(urls.iter().filter_map(|url| peer(format!("{by}: identity"), url)));
         peers.extend(peer_of(by, &session.upstream.client));
     }
     #[cfg(feature = "gateway")]

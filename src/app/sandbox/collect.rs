@@ -154,12 +154,30 @@ impl SandboxPlan {
                 }
                 self.connect_to_proxies(environment);
             }
+            IdentityMethod::Aws(options) => {
+                self.read.extend(options.files());
+                self.read.extend(options.endpoints.sts_ca.clone());
+                self.connect_to_identity(&options.urls(), environment);
+            }
+            IdentityMethod::Gcp(options) => {
+                self.read.extend(options.endpoints.credentials_ca.clone());
+                self.connect_to_identity(&options.urls(), environment);
+            }
+            IdentityMethod::CiJob(options) => self.connect_to_identity(&options.urls(), environment),
             // The readers of their keys record their files.
             IdentityMethod::Jwt(_)
             | IdentityMethod::AppRole(_)
             | IdentityMethod::Certificate
             | IdentityMethod::TokenFile(_) => {}
         }
+    }
+
+    /// Allows the services of an identity, and the proxies to those outside of the machine.
+    fn connect_to_identity(&mut self, urls: &[Url], environment: &Environment) {
+        for url in urls {
+            self.connect_to_url(url);
+        }
+        self.connect_to_proxies(environment);
     }
 
     #[cfg(feature = "acl")]

@@ -1,6 +1,10 @@
 //! Each identity source against the emulated Azure cloud.
 
+mod aws;
+mod ci_token;
+mod gcp;
 mod requests;
+mod tls_front;
 mod token_proxy;
 
 use std::collections::BTreeMap;
@@ -8,8 +12,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use keyward_agent::identity::{
-    AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, IdentityProof,
-    LoginFields, ManagedIdentity, SignedToken,
+    CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, IdentityProof, LoginFields,
+    ManagedIdentity, ProviderVariables, SignedToken,
 };
 use keyward_emulators::cloud::{self, Cloud, CloudIdentities, Failure, FaultTarget, MachineKind};
 use keyward_machine::clock::{Clock, TestClock};
@@ -49,7 +53,7 @@ impl Scene {
             scope: None,
             from: IdentityOrigin::Instance(ManagedIdentity::System),
             overrides: LoginFields::default(),
-            variables: AzureEnv::default(),
+            variables: ProviderVariables::default(),
             endpoints: CloudEndpoints {
                 metadata: cloud.metadata_url().clone(),
                 arc: cloud.metadata_url().clone(),
@@ -64,7 +68,7 @@ impl Scene {
 
     pub(crate) fn environment(mut self, variables: impl FnOnce(&Cloud) -> BTreeMap<String, String>) -> Self {
         self.options.from = IdentityOrigin::Environment;
-        self.options.variables = AzureEnv::from_vars(variables(&self.cloud));
+        self.options.variables = ProviderVariables::of_azure(variables(&self.cloud));
         self
     }
 
@@ -101,7 +105,7 @@ async fn a_managed_identity_logs_in_without_a_configured_secret() {
     // All fields of the configuration, none of which is secret.
     let CloudIdentityOptions { resource, scope, from, overrides, variables, endpoints: _ } = &scene.options;
     assert_eq!((resource.as_str(), scope, from), (ARM, &None, &IdentityOrigin::Instance(ManagedIdentity::System)));
-    assert_eq!((overrides, variables), (&LoginFields::default(), &AzureEnv::default()));
+    assert_eq!((overrides, variables), (&LoginFields::default(), &ProviderVariables::default()));
     let debug = format!("{:?} {proof:?}", scene.options);
     assert!(!debug.contains(proof.jwt.expose_secret()));
 }
@@ -213,7 +217,8 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
         variables.insert("AZURE_CLIENT_CERTIFICATE_PATH".to_owned(), file.to_owned());
         variables
             .extend(password.map(|password| ("AZURE_CLIENT_CERTIFICATE_PASSWORD".to_owned(), password.to_owned())));
-        let options = CloudIdentityOptions { variables: AzureEnv::from_vars(variables), ..scene.options.clone() };
+        let options =
+            CloudIdentityOptions { variables: ProviderVariables::of_azure(variables), ..scene.options.clone() };
         options.build(scene.clock.clone()).unwrap().prove().await
     };
 
@@ -292,7 +297,7 @@ async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
 #[tokio::test]
 async fn app_service_gives_its_identity() {
     let mut scene = Scene::new();
-    scene.options.variables = AzureEnv::from_vars(scene.cloud.variables_for_app_service());
+    scene.options.variables = ProviderVariables::of_azure(scene.cloud.variables_for_app_service());
     assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().system.object_id);
     let object_id = scene.cloud.identities().user.object_id.clone();
     scene.options.from = IdentityOrigin::Instance(ManagedIdentity::ObjectId(object_id.clone()));
@@ -304,7 +309,7 @@ async fn app_service_gives_its_identity() {
 #[tokio::test]
 async fn an_arc_machine_answers_its_agents_challenge() {
     let mut scene = Scene::new();
-    scene.options.variables = AzureEnv::from_vars(scene.cloud.variables_for_arc());
+    scene.options.variables = ProviderVariables::of_azure(scene.cloud.variables_for_arc());
     assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().system.object_id);
     assert_eq!(scene.cloud.faults().requests(FaultTarget::Arc), 2);
 

@@ -32,7 +32,7 @@ fn waits(failure: &AttemptError, endpoint: IdentityEndpoint) -> Vec<u64> {
 
 #[test]
 fn each_retry_rule_waits_and_reports_as_specified() {
-    use IdentityEndpoint::{Authority, ManagedIdentityHost, Metadata};
+    use IdentityEndpoint::{Authority, LocalService, Metadata};
     let check = |failure: AttemptError, endpoint, expected: &[u64], kind, hint: &str| {
         assert_eq!(waits(&failure, endpoint), expected, "{failure}");
         let error = to_identity_error(&failure, endpoint, "source");
@@ -85,7 +85,7 @@ fn each_retry_rule_waits_and_reports_as_specified() {
         "assign",
     );
     let none = "No User Assigned or Delegated Managed Identity found for specified ClientId";
-    check(says(400, "", none), ManagedIdentityHost, &[2, 4, 8], IdentityErrorKind::Denied, "assign");
+    check(says(400, "", none), LocalService, &[2, 4, 8], IdentityErrorKind::Denied, "assign");
     check(says(400, "invalid_resource", "AADSTS500011"), Metadata, &[], IdentityErrorKind::Config, "");
     for code in [401, 403, 405] {
         check(status(code), Metadata, &[], IdentityErrorKind::Config, "");
@@ -97,7 +97,7 @@ fn each_retry_rule_waits_and_reports_as_specified() {
         check(page(), Authority, &[], IdentityErrorKind::Config, "");
     }
     check(status(404), Metadata, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
-    check(status(404), ManagedIdentityHost, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
+    check(status(404), LocalService, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
     check(status(404), Authority, &[], IdentityErrorKind::Config, "");
     check(status(410), Metadata, &[10; 8], IdentityErrorKind::NotReady, "updated");
     check(status(429), Metadata, &[2, 4, 8, 16], IdentityErrorKind::Throttled, "");

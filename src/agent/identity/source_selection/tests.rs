@@ -16,7 +16,7 @@ fn options(from: IdentityOrigin, variables: &str) -> CloudIdentityOptions {
         scope: None,
         from,
         overrides: LoginFields::default(),
-        variables: AzureEnv::from_vars(variables),
+        variables: ProviderVariables::of_azure(variables),
         endpoints,
     }
 }

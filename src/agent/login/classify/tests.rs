@@ -30,6 +30,35 @@ fn the_text_of_a_refusal_decides_and_the_status_where_it_is_unknown() {
     check(400, "not today", Refused, None);
 }
 
+/// Texts of the methods of Vault and OpenBao, which answer 400.
+#[test]
+fn refusals_of_the_methods_of_aws_and_google_are_told_apart() {
+    let check = |error: &str, kind: LoginFailureKind, hint: Option<&str>| {
+        assert_eq!(classify_text(AuthMethodKind::Other, 400, error), (kind, hint), "{error}");
+    };
+    check("entry for role web not found", Refused, Some(NO_ROLE));
+    let arn = "IAM Principal \"arn:aws:sts::1:assumed-role/a/b\" does not belong to the role \"web\"";
+    check(arn, Refused, Some(IAM_PRINCIPAL));
+    let id = "error validating X-Vault-AWS-IAM-Server-ID header: expected \"a\" but got \"b\"";
+    check(id, Refused, Some(SERVER_ID));
+    let sts = |text: &str| {
+        format!("error making upstream request: received error code 403 from STS: <Message>{text}</Message>")
+    };
+    check(&sts("Signature expired: 20150830T123600Z is now earlier than 20260101T000000Z"), Expired, Some(SKEW));
+    check(&sts("Signature not yet current: 20360830T123600Z"), NotYet, Some(SKEW));
+    check(&sts("Credential should be scoped to a valid region."), Refused, Some(REGION));
+    let broken =
+        "error making upstream request: error making request: Post \"https://sts.amazonaws.com/\": dial tcp: refused";
+    check(broken, Unavailable, Some(NO_ISSUER));
+    check("role \"web\" not found", Refused, Some(NO_ROLE));
+    check("JWT is expired or does not have proper 'exp' claim", Expired, Some(SKEW));
+    let account = "service account a@b (id: 1) is not authorized for role";
+    check(account, Refused, Some(GOOGLE_PRINCIPAL));
+    check("instance \"1\" (project \"p\") not in bound projects [q]", Refused, Some(GOOGLE_PRINCIPAL));
+    let key = "unable to get public key for signed JWT: unable to get public key \"1\": dial tcp: refused";
+    check(key, Unavailable, Some(NO_ISSUER));
+}
+
 fn classify_text(method: AuthMethodKind, status: u16, error: &str) -> (LoginFailureKind, Option<&'static str>) {
     let errors = if error.is_empty() { Vec::new() } else { vec![error.to_owned()] };
     classify(method, &CallError::Status { status, errors, retry_after: None, date: None })

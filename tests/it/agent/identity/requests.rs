@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyward_agent::identity::{
-    AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, LoginFields,
-    ManagedIdentity, SignedToken,
+    CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, LoginFields,
+    ManagedIdentity, ProviderVariables, SignedToken,
 };
 use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn options(server: &MockServer) -> CloudIdentityOptions {
         scope: None,
         from: IdentityOrigin::Instance(ManagedIdentity::System),
         overrides: LoginFields::default(),
-        variables: AzureEnv::default(),
+        variables: ProviderVariables::default(),
         endpoints: CloudEndpoints {
             metadata: server.uri().parse().unwrap(),
             arc: server.uri().parse().unwrap(),
@@ -38,8 +38,8 @@ fn options(server: &MockServer) -> CloudIdentityOptions {
     }
 }
 
-fn variables(pairs: &[(&str, &str)]) -> AzureEnv {
-    AzureEnv::from_vars(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+fn variables(pairs: &[(&str, &str)]) -> ProviderVariables {
+    ProviderVariables::of_azure(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
 }
 
 async fn prove(options: &CloudIdentityOptions) -> Result<SignedToken, IdentityError> {

@@ -52,7 +52,29 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
         ],
     ),
     ("`[session.NAME.cloud]`", &[with_session!("@\n")]),
-    ("`[session.NAME.jwt]`", &[with_server!("[session.a.jwt]\nrole = \"web\"\nfile = \"/run/jwt\"\n@\n")]),
+    (
+        "`[session.NAME.aws]`",
+        &[
+            with_server!("[session.a.aws]\nrole = \"web\"\n@\n"),
+            with_server!("[session.a.aws]\nrole = \"web\"\ncredentials_file = \"/run/credentials\"\n@\n"),
+        ],
+    ),
+    (
+        "`[session.NAME.gcp]`",
+        &[
+            with_server!("[session.a.gcp]\nrole = \"web\"\n@\n"),
+            with_server!("[session.a.gcp]\nrole = \"web\"\ntype = \"iam\"\n@\n"),
+        ],
+    ),
+    (
+        "`[session.NAME.jwt]`",
+        &[
+            with_server!("[session.a.jwt]\nrole = \"web\"\nfile = \"/run/jwt\"\n@\n"),
+            with_server!("[session.a.jwt]\nrole = \"web\"\nvariable = \"ID_TOKEN\"\n@\n"),
+            with_server!("[session.a.jwt]\nrole = \"web\"\nci = \"github-actions\"\n@\n"),
+            with_server!("[session.a.jwt]\nrole = \"web\"\nci = \"azure-devops\"\nservice_connection = \"1\"\n@\n"),
+        ],
+    ),
     ("`[session.NAME.kubernetes]`", &[with_server!("[session.a.kubernetes]\nrole = \"web\"\n@\n")]),
     (
         "`[session.NAME.approle]`",

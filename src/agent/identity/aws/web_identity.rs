@@ -1,0 +1,95 @@
+//! Exchange of a signed token for credentials of a role: `AssumeRoleWithWebIdentity` of STS
+//! (docs.aws.amazon.com, "AssumeRoleWithWebIdentity").
+
+use std::time::{Duration, SystemTime};
+
+use keyward_machine::secret;
+use keyward_telemetry::error_chain::format_chain;
+use serde::Deserialize;
+use url::Url;
+
+use super::credentials::{AwsCredentials, WebIdentity};
+use crate::identity::error::AttemptError;
+use crate::identity::transport::Transport;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Document {
+    assume_role_with_web_identity_response: Response,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Response {
+    assume_role_with_web_identity_result: Outcome,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Outcome {
+    credentials: Credentials,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Credentials {
+    access_key_id: String,
+    secret_access_key: String,
+    session_token: String,
+    /// Seconds since 1970.
+    expiration: f64,
+}
+
+/// Exchanges the token at STS.
+pub(super) async fn request(
+    transport: &Transport,
+    sts: &Url,
+    identity: &WebIdentity,
+) -> Result<AwsCredentials, AttemptError> {
+    let token =
+        secret::read_file(&identity.token_file).map_err(|error| AttemptError::NoAssertion(format_chain(&error)))?;
+    let transport = transport.with_redacted_secret(token.clone());
+    let form = [
+        ("Action", "AssumeRoleWithWebIdentity"),
+        ("Version", "2011-06-15"),
+        ("RoleArn", &identity.role_arn),
+        ("RoleSessionName", &identity.session_name),
+        ("WebIdentityToken", token.expose_secret()),
+    ];
+    // STS answers XML otherwise.
+    let request = transport.http.post(sts.clone()).header("accept", "application/json").form(&form);
+    parse(&transport.send(request).await?)
+}
+
+fn parse(body: &[u8]) -> Result<AwsCredentials, AttemptError> {
+    // The cause may quote the secret.
+    let document: Document = serde_json::from_slice(body)
+        .map_err(|_| AttemptError::Unreadable(format!("{} bytes that are not credentials of STS", body.len())))?;
+    let found = document.assume_role_with_web_identity_response.assume_role_with_web_identity_result.credentials;
+    let credentials = AwsCredentials::new(&found.access_key_id, &found.secret_access_key, Some(&found.session_token))
+        .map_err(|reason| AttemptError::Unreadable(format!("the response {reason}")))?;
+    let expires = Duration::try_from_secs_f64(found.expiration).ok();
+    let expires = expires.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+    Ok(AwsCredentials { expires, ..credentials })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_of_sts_is_parsed_and_never_quoted() {
+        let body = |secret: &str| {
+            format!(
+                r#"{{"AssumeRoleWithWebIdentityResponse":{{"AssumeRoleWithWebIdentityResult":{{"Audience":"sts.amazonaws.com",
+                "Credentials":{{"AccessKeyId":"ASIA1","Expiration":1.5E9,"SecretAccessKey":{secret},"SessionToken":"t"}}}}}}}}"#
+            )
+        };
+        let credentials = parse(body("\"s\"").as_bytes()).unwrap();
+        assert_eq!(credentials.access_key_id, "ASIA1");
+        assert_eq!(credentials.expires, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000)));
+        for bad in ["\"canary canary\"", "[\"canary\"]"] {
+            assert!(!parse(body(bad).as_bytes()).unwrap_err().to_string().contains("canary"));
+        }
+    }
+}
