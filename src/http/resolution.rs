@@ -9,7 +9,7 @@ use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::outage::Outage;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
 /// Time for which known addresses are used after the name was last resolved.
@@ -73,13 +73,18 @@ pub(crate) async fn resolve(host: &str) -> io::Result<Vec<IpAddr>> {
 
 /// Waits for the lookup of a name that runs already, or for a new one.
 async fn wait_for_lookup(host: &str) -> Result<Vec<IpAddr>, String> {
-    let mut receiver = join_lookup(host);
+    let running = lookups().get(host).cloned();
+    let mut receiver = match running {
+        Some(running) => running,
+        // The semaphore is never closed.
+        None => join_lookup(host, PERMITS.acquire().await.ok()),
+    };
     let resolved = receiver.wait_for(Option::is_some).await;
     resolved.ok().and_then(|resolved| resolved.clone()).unwrap_or_else(|| Err("the lookup was cancelled".to_owned()))
 }
 
-/// Returns the result of the lookup of a name that runs already, or starts one.
-fn join_lookup(host: &str) -> LookupResult {
+/// Returns the result of the lookup of a name that runs already, or starts one with this permit.
+fn join_lookup(host: &str, permit: Option<SemaphorePermit<'static>>) -> LookupResult {
     let mut lookups = lookups();
     if let Some(running) = lookups.get(host) {
         return running.clone();
@@ -90,7 +95,7 @@ fn join_lookup(host: &str) -> LookupResult {
     drop(lookups);
     // Also runs if the lookup never starts, as at the end of the runtime.
     let running = scopeguard::guard(host, |host| drop(self::lookups().remove(&host)));
-    let lookup = move || {
+    tokio::task::spawn_blocking(move || {
         let addresses = (running.as_str(), 0).to_socket_addrs().map_err(|error| format_chain(&error));
         let addresses = addresses.map(|addresses| addresses.map(|address| address.ip()).collect::<Vec<_>>());
         if let Ok(addresses @ [_, ..]) = addresses.as_deref() {
@@ -98,11 +103,7 @@ fn join_lookup(host: &str) -> LookupResult {
         }
         drop(running);
         sender.send_replace(Some(addresses));
-    };
-    tokio::spawn(async move {
-        // The semaphore is never closed.
-        let _permit = PERMITS.acquire().await.ok();
-        drop(tokio::task::spawn_blocking(lookup).await);
+        drop(permit);
     });
     receiver
 }

@@ -51,7 +51,7 @@ fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
             steps.record("sandbox", result);
         }
         let results = steps.into_results();
-        let text = |result: &'_ crate::check_result::CheckResult| match result.status {
+        let text = |result: &'_ CheckResult| match result.status {
             CheckStatus::Ok => Ok(result.message.clone()),
             _ => Err(result.message.clone()),
         };
