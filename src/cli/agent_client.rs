@@ -99,9 +99,11 @@ impl AgentClient {
             ServerAddress::Unix(path) => Some(path.clone()),
             ServerAddress::Url(_) => None,
         };
+        // A probe of another machine sends no key, and its response holds no secret.
+        let allow_http = is_remote(&address) && key.is_none();
         let options = client::ClientOptions {
             address,
-            tls: TlsOptions::default(),
+            tls: TlsOptions { allow_http, ..TlsOptions::default() },
             proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(2),
             response_timeout: REQUEST_TIMEOUT,

@@ -27,14 +27,37 @@ pub(super) fn read(mut reader: Reader<'_>) -> (String, AwsIdentityOptions) {
     (role, options)
 }
 
+/// Keyword of an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Automatic,
+    Environment,
+    WebIdentity,
+    Container,
+    Instance,
+}
+
+const ORIGINS: [(&str, Origin); 5] = [
+    ("automatic", Origin::Automatic),
+    ("environment", Origin::Environment),
+    ("web_identity", Origin::WebIdentity),
+    ("container", Origin::Container),
+    ("instance", Origin::Instance),
+];
+
+impl Origin {
+    const fn to_credentials(self) -> AwsCredentialOrigin {
+        match self {
+            Self::Automatic => AwsCredentialOrigin::Automatic,
+            Self::Environment => AwsCredentialOrigin::Environment,
+            Self::WebIdentity => AwsCredentialOrigin::WebIdentity,
+            Self::Container => AwsCredentialOrigin::Container,
+            Self::Instance => AwsCredentialOrigin::Instance,
+        }
+    }
+}
+
 fn origin(reader: &mut Reader<'_>) -> AwsCredentialOrigin {
-    const ORIGINS: [(&str, fn() -> AwsCredentialOrigin); 5] = [
-        ("automatic", || AwsCredentialOrigin::Automatic),
-        ("environment", || AwsCredentialOrigin::Environment),
-        ("web_identity", || AwsCredentialOrigin::WebIdentity),
-        ("container", || AwsCredentialOrigin::Container),
-        ("instance", || AwsCredentialOrigin::Instance),
-    ];
     let chosen = reader.choice("credentials", &ORIGINS);
     let profile = reader.value("profile");
     let file = reader.text("credentials_file").and_then(|text| {
@@ -47,7 +70,7 @@ fn origin(reader: &mut Reader<'_>) -> AwsCredentialOrigin {
         if reader.locate("profile").is_some() && reader.locate("credentials_file").is_none() {
             reader.missing("credentials_file", "the file with the profile: a service has no home folder to search");
         }
-        return chosen.map_or_else(AwsCredentialOrigin::default, |make| make());
+        return chosen.map(Origin::to_credentials).unwrap_or_default();
     };
     if chosen.is_some() {
         reader.conflict("credentials", "credentials_file", "the credentials come from the profile of the file");

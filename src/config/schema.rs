@@ -63,7 +63,8 @@ fn add_key(table: &mut Value, key: &KeyReference, listener_kind: Option<&str>) {
     }
     table["properties"][key.name] = schema;
     // Some are required by other keys, which a schema does not see.
-    let is_conditional = ["not for the kind", "if it is left out"].iter().any(|words| key.meaning.contains(words));
+    let is_conditional =
+        ["not for the kind", "if it is left out", "not together with"].iter().any(|words| key.meaning.contains(words));
     if key.default == DefaultValue::Required && listener_kind.is_none() && !is_conditional {
         match &mut table["required"] {
             Value::Array(required) => required.push(key.name.into()),

@@ -34,7 +34,7 @@ pub(crate) enum Key {
     Perms,
     LeftDelim,
     RightDelim,
-    ErrorOnMissingKey,
+    ErrorOnMissing,
     DefaultTemplate,
     Interval,
     Token,
@@ -117,7 +117,7 @@ pub(crate) const TAKEN: &[Taken] = &[
         "end of an action of the template; default `}}`",
     ),
     named(
-        Key::ErrorOnMissingKey,
+        Key::ErrorOnMissing,
         "error-on-missing-key",
         "error-on-missing-key",
         "`false`: a key that the secret lacks prints `<no value>`; default `true`, also for Vault's annotations",

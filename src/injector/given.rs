@@ -55,11 +55,12 @@ impl GivenAnnotations {
     }
 
     fn insert(&mut self, key: Key, given: Given) {
-        if let Some(other) = self.single.insert(key, given.clone())
+        if let Some(other) = self.single.get(&key)
             && other.value != given.value
         {
-            self.refused.push(given_twice(&other, &given));
+            self.refused.push(given_twice(other, &given));
         }
+        self.single.insert(key, given);
     }
 
     /// Sorts the annotations that name a file. The Vault Agent injector ignores capitals of names, unless told otherwise.

@@ -135,13 +135,12 @@ impl SecretFile {
                 }
             },
         };
-        let template = match given(Key::Template) {
-            Some(template) => template.value.clone(),
-            None => {
-                let path = problems.parse(Some(source), values::line)?;
-                let delimiters = (left_delimiter.as_deref(), right_delimiter.as_deref());
-                default_template(&path, is_json, delimiters)
-            }
+        let template = if let Some(template) = given(Key::Template) {
+            template.value.clone()
+        } else {
+            let path = problems.parse(Some(source), values::line)?;
+            let delimiters = (left_delimiter.as_deref(), right_delimiter.as_deref());
+            default_template(&path, is_json, delimiters)
         };
         Some(Self {
             template,
@@ -149,7 +148,7 @@ impl SecretFile {
             mode: problems.parse(given(Key::Perms), values::mode),
             left_delimiter,
             right_delimiter,
-            error_on_missing_key: problems.parse(given(Key::ErrorOnMissingKey), values::boolean).unwrap_or(true),
+            error_on_missing_key: problems.parse(given(Key::ErrorOnMissing), values::boolean).unwrap_or(true),
             annotation: source.annotation.clone(),
         })
     }

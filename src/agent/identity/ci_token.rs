@@ -36,7 +36,7 @@ pub struct CiTokenOptions {
 pub enum CiTokenOrigin {
     /// The variable of this name, as GitLab (`id_tokens`) and HCP Terraform (`TFC_WORKLOAD_IDENTITY_TOKEN`) set it.
     Variable(String),
-    /// GitHub Actions, for this audience (docs.github.com, "OpenID Connect reference").
+    /// GitHub Actions, for this audience (docs.github.com, "`OpenID` Connect reference").
     GitHubActions {
         /// Audience of the token; `None` for GitHub's default, the URL of the repository's owner.
         audience: Option<String>,

@@ -91,7 +91,7 @@ pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instan
 /// Returns what the metadata service says of this machine; `None` if nothing usable answers there within a second.
 pub async fn machine_fields(endpoints: &CloudEndpoints) -> Option<LoginFields> {
     let transport = Transport::machine().ok()?;
-    let asked = tokio::time::timeout(MACHINE_LIMIT, instance(&transport, &endpoints.metadata)).await;
+    let asked = tokio::time::timeout(MACHINE_LIMIT, instance(transport, &endpoints.metadata)).await;
     let instance = asked.ok()?.ok()?;
     Some(login_fields(None, Some(&instance), &LoginFields::default()))
 }

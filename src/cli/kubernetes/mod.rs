@@ -22,7 +22,7 @@ enum Command {
     /// Serve the admission webhook that adds keyward to annotated pods
     #[cfg(feature = "injector")]
     #[command(
-        after_help = "Example:\n  keyward kubernetes webhook --address https://vault.example.com:8200 --image registry.example.com/keyward:0.1.0 --service keyward-webhook --secret keyward-webhook --webhook-configuration keyward-webhook"
+        after_help = "Example:\n  keyward kubernetes webhook --address https://vault.example.com:8200 --image registry.example.com/keyward:0.1.0 --service keyward-webhook --secret-name keyward-webhook --webhook-configuration keyward-webhook"
     )]
     Webhook(Box<webhook::Webhook>),
     /// List the annotations of pods that the webhook takes, and those that it refuses

@@ -100,12 +100,12 @@ struct Certificate {
     namespace: Option<String>,
     /// Name of the Secret in which replicas share the certificate; it must exist, and may be empty
     #[arg(long, value_name = "NAME", required_unless_present = "tls_cert_file")]
-    secret: Option<String>,
+    secret_name: Option<String>,
     /// Name of the `MutatingWebhookConfiguration`, whose CA bundle the webhook sets
     #[arg(long, value_name = "NAME", required_unless_present = "tls_cert_file")]
     webhook_configuration: Option<String>,
     /// Certificate (PEM) that another program renews, in place of one that the webhook makes; it then calls no API
-    #[arg(long, value_name = "FILE", requires = "tls_key_file", conflicts_with_all = ["service", "secret", "webhook_configuration"])]
+    #[arg(long, value_name = "FILE", requires = "tls_key_file", conflicts_with_all = ["service", "secret_name", "webhook_configuration"])]
     tls_cert_file: Option<PathBuf>,
     /// Key (PEM) of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
@@ -179,7 +179,7 @@ impl Certificate {
             return Ok(CertificateSource::Files(ServerCertificate { certificate, key }));
         }
         let missing =
-            "--service, --secret and --webhook-configuration are needed for a certificate of the webhook's own";
+            "--service, --secret-name and --webhook-configuration are needed for a certificate of the webhook's own";
         let service = self.service.context(missing)?;
         let namespace = match self.namespace {
             Some(namespace) => namespace,
@@ -194,7 +194,7 @@ impl Certificate {
             ca_file: self.api_ca_file,
             token_file: self.api_token_file,
             namespace: namespace.clone(),
-            secret: self.secret.context(missing)?,
+            secret: self.secret_name.context(missing)?,
             webhook_configuration: self.webhook_configuration.context(missing)?,
         };
         Ok(CertificateSource::Kept(KeeperOptions { name: format!("{service}.{namespace}.svc") }, Box::new(api)))

@@ -96,7 +96,7 @@ impl Object {
     /// Writes a comment of one or more lines above the next key.
     #[must_use]
     pub fn comment(mut self, text: &str) -> Self {
-        self.comment = text.to_owned();
+        text.clone_into(&mut self.comment);
         self
     }
 

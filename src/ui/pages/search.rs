@@ -81,9 +81,10 @@ pub(crate) fn find_codes(search: &str) -> HitGroup {
     };
     let hit = |code: &ErrorCode| {
         let explanation = code.explain();
-        let detail = match exact {
-            Some(_) => html! { (explanation.title) ". What to do: " (rich(explanation.remedy)) },
-            None => html! { (explanation.title) },
+        let detail = if exact.is_some() {
+            html! { (explanation.title) ". What to do: " (rich(explanation.remedy)) }
+        } else {
+            html! { (explanation.title) }
         };
         Hit { link: code_link(*code), name: code.to_string(), detail }
     };

@@ -68,7 +68,7 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
     let (accessor, secret) = (text(&token["AccessorID"]), text(&token["SecretID"]));
     assert_eq!(token["TemplatedPolicies"].as_array().unwrap().len(), 2, "{token}");
     let own = acl(&service.url, &secret, "whoami", "").await;
-    assert!(own.out.contains("Remaining life:      1h 29m") || own.out.contains("1h 30m"), "{own:?}");
+    assert!(own.out.contains("Remaining life:      89 min") || own.out.contains("90 min"), "{own:?}");
     assert!(own.out.contains("ops (") && own.out.contains("builtin/service name=api"), "{own:?}");
     run_ok(&service, &format!("token update {accessor} --description new --no-roles"), "").await;
     let read = json(&service, &format!("token read {accessor}")).await;

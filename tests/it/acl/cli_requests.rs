@@ -360,7 +360,7 @@ fn stopped_rotation(uri: &str, folder: &Path) -> (Option<i32>, String) {
     let rotation = Binary::start(&args, &[("KEYWARD_ACL_TOKEN", SECRET)], folder);
     eventually(std::time::Duration::from_secs(20), || {
         let output = rotation.output();
-        if output.contains("is deleted in 1h") { Ok(()) } else { Err(output) }
+        if output.contains("is deleted in 60 min") { Ok(()) } else { Err(output) }
     });
     let (status, output) = rotation.stop();
     (status.code(), output)

@@ -83,7 +83,7 @@ fn each_kind_of_refusal_has_its_own_exit_code() {
     check(&format!("healthcheck --live {tcp}"), 0, "");
     check("healthcheck --live --address unix://FOLDER/api.sock", 0, "");
     check("healthcheck --address unix://FOLDER/none.sock", 7, "none.sock");
-    check("healthcheck --address http://example.com:80", 1, "unix:///PATH");
+    check("token --address http://example.com:80", 1, "unix:///PATH");
     // The command has another key than the agent.
     let change = |key: &str| {
         let text = std::fs::read_to_string(&config).unwrap();

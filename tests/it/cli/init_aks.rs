@@ -37,7 +37,9 @@ impl Setup {
     /// Runs the command, which must succeed; returns what it prints and the manifest.
     #[track_caller]
     fn written(&self, line: &str) -> (String, String) {
-        let (code, output, error) = run_line(&format!("{line} --force --out {}", self.0.path().display()));
+        // Before the flags of the line, which may end with the application's command.
+        let out = format!("init aks --force --out {}", self.0.path().display());
+        let (code, output, error) = run_line(&line.replacen("init aks", &out, 1));
         assert_eq!(code, 0, "{line}: {output}{error}");
         (output, std::fs::read_to_string(self.path("keyward.yaml")).unwrap())
     }
@@ -60,7 +62,7 @@ impl Setup {
 /// Files of the `ConfigMap` in a manifest.
 fn config_map(manifest: &str) -> Vec<(String, String)> {
     let (_, rest) = manifest.split_once("\ndata:\n").unwrap();
-    let (block, _) = rest.split_once("---\n").unwrap();
+    let (block, _) = rest.split_once("\n---\n").unwrap();
     let mut files: Vec<(String, String)> = Vec::new();
     for line in block.lines() {
         match line.strip_prefix("    ") {
@@ -73,7 +75,7 @@ fn config_map(manifest: &str) -> Vec<(String, String)> {
 }
 
 fn parts<'a>(manifest: &'a str, kind: &str) -> Vec<&'a str> {
-    manifest.split("---\n").filter(|part| part.contains(&format!("\nkind: {kind}\n"))).collect()
+    manifest.split("\n---\n").filter(|part| part.contains(&format!("\nkind: {kind}\n"))).collect()
 }
 
 #[test]
@@ -271,7 +273,7 @@ fn values_that_no_pod_can_have_are_errors_that_name_their_flag() {
         ("--name shop.prod".to_owned(), "--name"),
         ("--name keyward".to_owned(), "--name keyward: the sidecar's container has this name"),
         ("--namespace sales_eu".to_owned(), "--namespace"),
-        ("--service-account -a".to_owned(), "--service-account"),
+        ("--service-account=-a".to_owned(), "--service-account"),
         ("--image Registry/Keyward:1".to_owned(), "--image"),
         ("--file-mode 0999".to_owned(), "--file-mode"),
         ("--resource-group a$b".to_owned(), "--resource-group"),

@@ -236,7 +236,7 @@ fn a_session_names_its_server_and_one_method() {
             "a.toml:10:10: session.c.server: missing; name one of b, main",
             "a.toml:10:10: session.c.cloud: missing; a session has one method: write [session.c.cloud] with role and resource",
             concat!(
-                "a.toml:10:12: session.c.azure: an unknown key; known keys: server, cloud, jwt, kubernetes, approle, ",
+                "a.toml:10:12: session.c.azure: an unknown key; known keys: server, cloud, aws, gcp, jwt, kubernetes, approle, ",
                 "cert, token_file, auth_method, mount, namespace, wrap_ttl, seal_key_file, revoke_on_exit, ",
                 "check_interval, login_jitter"
             ),

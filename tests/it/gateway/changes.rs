@@ -163,7 +163,10 @@ fn the_list_is_a_table_newest_first() {
     assert_eq!(lines[5], "do this: use plan-timeout and apply-timeout (2024-08-01/2)", "{out}");
     let (code, out, error) = run(&["changes", "--since", "2025-1-1"], &[]);
     let end = "note: the history ends on 2024-10-14; later changes of the API are not in it\n";
-    assert_eq!((code, out, error), (0, String::new(), format!("note: no row of the history fits\n{end}")));
+    assert_eq!(
+        (code, out, error),
+        (0, String::new(), format!("note: no change in the history matches these filters\n{end}"))
+    );
     let (_, help, _) = run(&["changes", "--help"], &[]);
     for edge in ["the first is 2021-03-08", "the history ends on 2024-10-14"] {
         assert!(help.contains(edge), "{help}");

@@ -44,7 +44,7 @@ impl Webhook {
         let (token, ca) = (put("token", TOKEN), put("ca.crt", &api.ca));
         let server = format!("https://localhost:{}", api.address.port());
         let mut args = vec!["kubernetes", "webhook", "--listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"];
-        args.extend(["--service", "keyward-webhook", "--namespace", "team", "--secret", "keyward-webhook"]);
+        args.extend(["--service", "keyward-webhook", "--namespace", "team", "--secret-name", "keyward-webhook"]);
         args.extend(["--webhook-configuration", "keyward-webhook", "--api-server", &server]);
         args.extend(["--api-token-file", &token, "--api-ca-file", &ca]);
         args.extend(OPERATOR);

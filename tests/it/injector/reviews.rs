@@ -85,7 +85,7 @@ async fn settings_that_fit_no_pod_end_the_webhook_at_once() {
     let start = |flags: &[&str]| {
         let mut args =
             vec!["kubernetes", "webhook", "--listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0", "--image", "a"];
-        args.extend(["--service", "a", "--namespace", "a", "--secret", "a", "--webhook-configuration", "a"]);
+        args.extend(["--service", "a", "--namespace", "a", "--secret-name", "a", "--webhook-configuration", "a"]);
         args.extend(["--api-server", "https://localhost:1"]);
         args.extend(flags);
         run(&args, &[])

@@ -56,7 +56,7 @@ impl ContainerEndpoint {
             (None, Some(text)) => {
                 let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
                 let url = url.ok_or_else(|| (format!("{FULL} is not an http URL"), None))?;
-                if url.scheme() != "https" && !is_endpoint_host(url.host()) {
+                if url.scheme() != "https" && !is_endpoint_host(url.host().as_ref()) {
                     let advice =
                         "AWS's SDKs too send the token only to https, loopback, and the addresses of ECS and EKS";
                     return Err((format!("{FULL} names another host over plain http"), Some(advice)));
@@ -119,11 +119,11 @@ const ECS: Ipv4Addr = Ipv4Addr::new(169, 254, 170, 2);
 const EKS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23))];
 
-fn is_endpoint_host(host: Option<Host<&str>>) -> bool {
+fn is_endpoint_host(host: Option<&Host<&str>>) -> bool {
     let address = match host {
-        Some(Host::Ipv4(address)) => IpAddr::V4(address),
-        Some(Host::Ipv6(address)) => IpAddr::V6(address),
-        Some(Host::Domain(name)) => return name == "localhost",
+        Some(Host::Ipv4(address)) => IpAddr::V4(*address),
+        Some(Host::Ipv6(address)) => IpAddr::V6(*address),
+        Some(Host::Domain(name)) => return *name == "localhost",
         None => return false,
     };
     address.is_loopback() || address == IpAddr::V4(ECS) || EKS.contains(&address)

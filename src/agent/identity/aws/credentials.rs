@@ -133,7 +133,6 @@ impl SelectedCredentials {
             AwsCredentialOrigin::Environment => from_environment(variables).map(|_| Self::Environment),
             AwsCredentialOrigin::WebIdentity => WebIdentity::from_variables(variables).map(Self::WebIdentity),
             AwsCredentialOrigin::Container => ContainerEndpoint::from_variables(variables).map(Self::Container),
-            AwsCredentialOrigin::Instance => instance(variables, metadata),
             AwsCredentialOrigin::Automatic if is_set(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]) => {
                 from_environment(variables).map(|_| Self::Environment)
             }
@@ -145,7 +144,7 @@ impl SelectedCredentials {
             {
                 ContainerEndpoint::from_variables(variables).map(Self::Container)
             }
-            AwsCredentialOrigin::Automatic => instance(variables, metadata),
+            AwsCredentialOrigin::Instance | AwsCredentialOrigin::Automatic => instance(variables, metadata),
         }
     }
 

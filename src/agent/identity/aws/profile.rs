@@ -51,6 +51,8 @@ fn parse(text: &str, name: &str) -> Result<AwsCredentials, String> {
 
 #[cfg(test)]
 mod tests {
+    use keyward_machine::secret_string::SecretString;
+
     use super::*;
 
     #[test]
@@ -61,7 +63,7 @@ mod tests {
         let check = |name: &str, expected: Result<(&str, &str, Option<&str>), &str>| {
             let parsed = parse(text, name);
             let found = parsed.as_ref().map(|it| {
-                let session = it.session_token.as_ref().map(|token| token.expose_secret());
+                let session = it.session_token.as_ref().map(SecretString::expose_secret);
                 (it.access_key_id.as_str(), it.secret_access_key.expose_secret(), session)
             });
             assert_eq!(found.map_err(String::as_str), expected);

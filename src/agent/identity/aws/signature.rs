@@ -93,7 +93,7 @@ mod tests {
             expires: None,
         };
         // 2015-08-30T12:36:00Z
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_440_938_160);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_mins(24_015_636);
         let request = |headers, body| UnsignedRequest {
             host: "example.amazonaws.com",
             region: "us-east-1",

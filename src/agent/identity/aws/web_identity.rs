@@ -1,5 +1,5 @@
 //! Exchange of a signed token for credentials of a role: `AssumeRoleWithWebIdentity` of STS
-//! (docs.aws.amazon.com, "AssumeRoleWithWebIdentity").
+//! (docs.aws.amazon.com, `AssumeRoleWithWebIdentity`).
 
 use std::time::{Duration, SystemTime};
 
@@ -82,12 +82,12 @@ mod tests {
         let body = |secret: &str| {
             format!(
                 r#"{{"AssumeRoleWithWebIdentityResponse":{{"AssumeRoleWithWebIdentityResult":{{"Audience":"sts.amazonaws.com",
-                "Credentials":{{"AccessKeyId":"ASIA1","Expiration":1.5E9,"SecretAccessKey":{secret},"SessionToken":"t"}}}}}}}}"#
+                "Credentials":{{"AccessKeyId":"ASIA1","Expiration":1500000001.0,"SecretAccessKey":{secret},"SessionToken":"t"}}}}}}}}"#
             )
         };
         let credentials = parse(body("\"s\"").as_bytes()).unwrap();
         assert_eq!(credentials.access_key_id, "ASIA1");
-        assert_eq!(credentials.expires, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000)));
+        assert_eq!(credentials.expires, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_001)));
         for bad in ["\"canary canary\"", "[\"canary\"]"] {
             assert!(!parse(body(bad).as_bytes()).unwrap_err().to_string().contains("canary"));
         }

@@ -1,6 +1,7 @@
 //! The commands for Azure, the server and the cluster.
 
 use keyward_config::kubernetes::Identity;
+use std::fmt::Write as _;
 
 use super::outputs::Outputs;
 use super::{Aks, Method, Workload};
@@ -109,27 +110,30 @@ az identity federated-credential create --resource-group {group} --identity-name
         let Self { namespace, name, .. } = self;
         let mut text = self.image_advice();
         let server_side = if is_large { " --server-side" } else { "" };
-        text += &format!("kubectl apply{server_side} -f keyward.yaml\n");
+        let _ = writeln!(text, "kubectl apply{server_side} -f keyward.yaml");
         let kind = match self.kind {
             Workload::Deployment => "deployment",
             Workload::Job => "job",
         };
         match self.kind {
             Workload::Deployment => {
-                text += &format!("kubectl rollout status --namespace {namespace} deployment/{name}\n");
+                let _ = writeln!(text, "kubectl rollout status --namespace {namespace} deployment/{name}");
             }
             Workload::Job => {
-                text += &format!(
-                    "kubectl wait --namespace {namespace} --for=condition=complete job/{name} --timeout=10m\n"
+                let _ = writeln!(
+                    text,
+                    "kubectl wait --namespace {namespace} --for=condition=complete job/{name} --timeout=10m"
                 );
             }
         }
-        text += &format!(
-            "kubectl logs --namespace {namespace} {kind}/{name} --container keyward   # agent.ready: all files are written\n"
+        let _ = writeln!(
+            text,
+            "kubectl logs --namespace {namespace} {kind}/{name} --container keyward   # agent.ready: all files are written"
         );
         if let (Workload::Deployment, Some(path)) = (self.kind, outputs.paths().last()) {
-            text += &format!(
-                "kubectl exec --namespace {namespace} deployment/{name} --container {name} -- ls -l {}\n",
+            let _ = writeln!(
+                text,
+                "kubectl exec --namespace {namespace} deployment/{name} --container {name} -- ls -l {}",
                 quote(path)
             );
         }

@@ -8,8 +8,9 @@ use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPub
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use keyward_agent::identity::{
-    GcpEndpoints, GcpIdentityOptions, GcpOrigin, IdentityError, ProviderVariables, SignedToken,
+    GcpEndpoints, GcpIdentityOptions, GcpOrigin, IdentityError, IdentityMethod, ProviderVariables, SignedToken,
 };
+use keyward_agent::server_client::ServerClient;
 use keyward_machine::clock::{Clock, TestClock};
 use serde_json::{Value, json};
 use wiremock::matchers::{header, method, path, query_param};
@@ -17,6 +18,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::signed;
 use super::tls_front::TlsFront;
+use crate::harness::secrets::options as server_options;
 
 const EMAIL: &str = "web@project.iam.gserviceaccount.com";
 const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/default";
@@ -68,7 +70,10 @@ async fn a_body_that_is_no_token_is_refused_and_not_quoted() {
     for body in ["", "canary", "canary.canary", "<html>a.b.c</html>", "a b.c.d"] {
         let server = MockServer::start().await;
         Mock::given(method("GET")).respond_with(ResponseTemplate::new(200).set_body_string(body)).mount(&server).await;
-        let error = prove(&options(&server, instance()), driven(1_700_000_000)).await.unwrap_err().to_string();
+        let upstream = ServerClient::build(&server_options("http://127.0.0.1:1")).unwrap();
+        let method = IdentityMethod::Gcp(Box::new(options(&server, instance())));
+        let source = method.build_for_one_attempt(Clock::System, &upstream, None).unwrap();
+        let error = source.prove().await.unwrap_err().to_string();
         assert!(error.contains("not a signed token") && !error.contains("canary"), "{body}: {error}");
     }
 }
