@@ -100,7 +100,7 @@ async fn check_online_reports_product_and_token_owner() {
 
     let failed = |expected: &str, error_code: &str| {
         let (code, stdout, _) = online(&[]);
-        let line = steps(&stdout).find(|line| line.contains("FAILED")).unwrap_or_default().to_owned();
+        let line = step_lines(&stdout).find(|line| line.contains("FAILED")).unwrap_or_default().to_owned();
         assert!(code == 2 && line.contains(expected) && !stdout.contains("canary"), "{expected}: {code} {stdout}");
         assert!(line.ends_with(&format!(" [{error_code}]")), "{error_code}: {line}");
     };
@@ -115,7 +115,7 @@ async fn check_online_reports_product_and_token_owner() {
 }
 
 /// Lines of the steps, without the result that comes first.
-fn steps(output: &str) -> impl Iterator<Item = &str> {
+fn step_lines(output: &str) -> impl Iterator<Item = &str> {
     output.lines().filter(|line| !line.starts_with("online: "))
 }
 
@@ -138,7 +138,7 @@ fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() 
         let (code, stdout, stderr) = run(&["check", "--online", "-c", &file], &[]);
         let server = world.secrets.url().trim_end_matches('/');
         let lines: Vec<&str> =
-            steps(&stdout).filter(|line| line.contains(" ok: ") || line.contains(" FAILED: ")).collect();
+            step_lines(&stdout).filter(|line| line.contains(" ok: ") || line.contains(" FAILED: ")).collect();
         let expected = [
             "session web: dns ok: 127.0.0.1".to_owned(),
             format!("session web: tcp FAILED: {server}"),

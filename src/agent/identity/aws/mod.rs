@@ -3,8 +3,9 @@
 //! The type `ec2` is left out: its proof is a document that every process of the machine can read and that never changes.
 
 // Layer 0: from where the credentials come
-mod container;
 mod credentials;
+mod container;
+mod selection;
 
 // Layer 1: their requests, and the signature
 mod instance;
@@ -18,8 +19,8 @@ mod source;
 
 use crate::identity::ProviderVariables;
 
-pub use credentials::AwsCredentialOrigin;
 pub use endpoints::{AwsEndpoints, is_region as is_aws_region};
+pub use selection::AwsCredentialOrigin;
 
 /// Options of the `aws` method.
 #[derive(Debug, Clone, PartialEq, Eq)]

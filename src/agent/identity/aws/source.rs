@@ -10,8 +10,9 @@ use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value};
 
 use super::AwsIdentityOptions;
-use super::credentials::{self, AwsCredentials, SelectedCredentials};
+use super::credentials::AwsCredentials;
 use super::endpoints::{GLOBAL_REGION, sts_host, sts_url};
+use super::selection::{self, SelectedCredentials};
 use super::signature::UnsignedRequest;
 use super::{instance, profile, web_identity};
 use crate::identity::attempts::{Attempts, MIN_VALIDITY};
@@ -131,7 +132,7 @@ impl AwsSource {
     async fn request(&self, selected: &SelectedCredentials) -> Result<AwsCredentials, AttemptError> {
         let AwsIdentityOptions { variables, region, .. } = &self.options;
         match selected {
-            SelectedCredentials::Environment => credentials::from_environment(variables)
+            SelectedCredentials::Environment => selection::from_environment(variables)
                 .map_err(|(message, hint)| AttemptError::Setting { message, hint }),
             SelectedCredentials::Profile { file, name } => profile::read(file, name),
             SelectedCredentials::WebIdentity(identity) => {

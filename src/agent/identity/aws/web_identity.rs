@@ -8,7 +8,8 @@ use keyward_telemetry::error_chain::format_chain;
 use serde::Deserialize;
 use url::Url;
 
-use super::credentials::{AwsCredentials, WebIdentity};
+use super::credentials::AwsCredentials;
+use super::selection::WebIdentity;
 use crate::identity::error::AttemptError;
 use crate::identity::transport::Transport;
 
