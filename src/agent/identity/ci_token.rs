@@ -15,6 +15,7 @@ use url::Url;
 use super::attempts::Attempts;
 use super::error::{AttemptError, config_error};
 use super::retry::IdentityEndpoint;
+use super::token_response;
 use super::transport::Transport;
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, ProviderVariables, SignedToken};
 
@@ -190,7 +191,7 @@ impl CiTokenSource {
         let mut document: Map<String, Value> = serde_json::from_slice(&body)
             .map_err(|_| AttemptError::Unreadable(format!("{} bytes that are not a JSON object", body.len())))?;
         match document.remove(request.field) {
-            Some(Value::String(token)) if token.split('.').count() == 3 => Ok(token.into()),
+            Some(Value::String(token)) if token_response::is_signed_token(&token) => Ok(token.into()),
             Some(_) => Err(AttemptError::Unreadable(format!("{} is not a signed token", request.field))),
             None => Err(AttemptError::Unreadable(format!("{} is missing", request.field))),
         }

@@ -19,6 +19,14 @@ pub(super) fn parse_token(body: &[u8], secrets: &[SecretString]) -> Result<Secre
     }
 }
 
+/// Returns true for the compact form of a signed token (RFC 7515, 7.1): three parts of base64url.
+pub(super) fn is_signed_token(text: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    text.split('.').count() == 3 && text.split('.').all(is_part)
+}
+
 fn fits_a_header(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -78,7 +78,10 @@ fn bash_completes_names_with_the_printed_script_and_all_else_as_before() {
     check(&["keyward", "token", "--session", ""], "db\nweb\n");
     check(&["keyward", "token", "--session", "w"], "web\n");
     check(&["keyward", "retry", "d"], "db\n");
-    check(&["keyward", "explain", "KW-110"], &(1101..1110).map(|number| format!("KW-{number}\n")).collect::<String>());
+    check(
+        &["keyward", "explain", "KW-110"],
+        &(1101..1110).fold(String::new(), |text, number| text + &format!("KW-{number}\n")),
+    );
     check(&["keyward", "stat"], "status\n");
     check(&["keyward", "status", "--wat"], "--watch\n");
 }

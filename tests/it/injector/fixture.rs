@@ -39,11 +39,17 @@ async fn patched() -> Vec<(Case, Value)> {
     patched
 }
 
+/// Returns true if the fixture is to be written.
+#[expect(clippy::disallowed_methods, reason = "the test's own environment")]
+fn writes_fixture() -> bool {
+    std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_accepts_every_patched_pod() {
     let patched = patched().await;
     assert!(patched.len() >= 30);
-    if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+    if writes_fixture() {
         let cases: Vec<Value> = patched
             .iter()
             .map(|(case, patch)| json!({"name": case.name, "namespace": "team", "pod": case.pod, "patch": patch}))

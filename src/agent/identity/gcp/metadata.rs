@@ -19,8 +19,7 @@ pub(super) async fn identity_token(
     url.query_pairs_mut().append_pair("audience", audience).append_pair("format", "full");
     let body = get(transport, url).await?;
     let token = std::str::from_utf8(&body).ok().map(str::trim);
-    let is_jwt = |text: &&str| text.split('.').count() == 3 && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let token = token.filter(is_jwt);
+    let token = token.filter(|token| token_response::is_signed_token(token));
     // A truncated token is a secret too, so that nothing is quoted.
     let token =
         token.ok_or_else(|| AttemptError::Unreadable(format!("{} bytes that are not a signed token", body.len())))?;

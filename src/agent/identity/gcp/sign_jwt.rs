@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::identity::error::AttemptError;
+use crate::identity::token_response;
 use crate::identity::transport::Transport;
 
 /// Requests a signature of these claims by a service account, with an access token that may sign for it.
@@ -28,7 +29,7 @@ pub(super) async fn request(
     let mut response: Map<String, Value> = serde_json::from_slice(&body)
         .map_err(|_| AttemptError::Unreadable(format!("{} bytes that are not a JSON object", body.len())))?;
     match response.remove("signedJwt") {
-        Some(Value::String(token)) if token.split('.').count() == 3 => Ok(token.into()),
+        Some(Value::String(token)) if token_response::is_signed_token(&token) => Ok(token.into()),
         Some(_) => Err(AttemptError::Unreadable("signedJwt is not a signed token".to_owned())),
         None => Err(AttemptError::Unreadable("signedJwt is missing".to_owned())),
     }
