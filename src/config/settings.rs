@@ -52,7 +52,7 @@ pub enum Origin {
 }
 
 /// Returns the settings that configuration files and defaults give, section by section. Files that cannot be read are left out, and the
-/// values are not checked: [`super::load`] does both.
+/// values are not checked: [`super::load()`] does both.
 pub fn settings(paths: &[PathBuf], environment: &Environment) -> Vec<Setting> {
     let mut diagnostics = Diagnostics::new(Purpose::Check);
     let tree = read_files(paths, environment, &mut diagnostics);

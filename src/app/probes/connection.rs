@@ -187,7 +187,7 @@ mod tests {
         };
         check(0, Ok("within 1 s of vault"));
         check(-4, Ok("within 5 s of vault"));
-        check(6, Err((true, "this machine's clock is 6s ahead of that of vault")));
-        check(-600, Err((false, "this machine's clock is 10m behind that of vault")));
+        check(6, Err((true, "this machine's clock is 6 s ahead of that of vault")));
+        check(-600, Err((false, "this machine's clock is 10 min behind that of vault")));
     }
 }
