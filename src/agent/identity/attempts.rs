@@ -10,38 +10,55 @@ use keyward_telemetry::time_format::seconds;
 use super::error::{AttemptError, IdentityError};
 use super::retry::{IdentityEndpoint, RetryPolicy, to_identity_error};
 
+/// How often a source tries for a proof. After a proof that failed it tries once: the session applies its own backoff.
+#[derive(Debug)]
+pub(super) struct Persistence {
+    clock: Clock,
+    is_single: AtomicBool,
+}
+
+impl Persistence {
+    /// Creates the persistence of a session's source.
+    pub(super) const fn new(clock: Clock) -> Self {
+        Self { clock, is_single: AtomicBool::new(false) }
+    }
+
+    /// Creates the persistence of a source that tries once, for a command.
+    pub(super) const fn single(clock: Clock) -> Self {
+        Self { clock, is_single: AtomicBool::new(true) }
+    }
+
+    pub(super) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Starts the attempts at one proof.
+    pub(super) fn start(&self, endpoint: IdentityEndpoint, source_name: &'static str) -> Attempts<'_> {
+        Attempts { persistence: self, start: self.clock.now(), policy: RetryPolicy::default(), endpoint, source_name }
+    }
+}
+
 /// Attempts at one proof.
 pub(super) struct Attempts<'a> {
-    clock: &'a Clock,
+    persistence: &'a Persistence,
     start: ClockReading,
     policy: RetryPolicy,
     endpoint: IdentityEndpoint,
     source_name: &'static str,
-    /// True if the last proof failed. Then a single attempt is made: the session applies its own backoff.
-    is_single: bool,
 }
 
-impl<'a> Attempts<'a> {
-    /// Starts the attempts at one proof; a source that is `failing` makes one.
-    pub(super) fn start(
-        clock: &'a Clock,
-        endpoint: IdentityEndpoint,
-        source_name: &'static str,
-        failing: &AtomicBool,
-    ) -> Self {
-        let is_single = failing.load(Ordering::Relaxed);
-        Self { clock, start: clock.now(), policy: RetryPolicy::default(), endpoint, source_name, is_single }
-    }
-
+impl Attempts<'_> {
     /// Waits before the next attempt.
     ///
     /// # Errors
     /// This was the last one.
     pub(super) async fn wait(&mut self, failure: &AttemptError) -> Result<(), IdentityError> {
-        let elapsed = self.clock.now().since(self.start);
+        let Persistence { clock, is_single } = self.persistence;
+        let elapsed = clock.now().since(self.start);
         let wait = self.policy.next(failure, self.endpoint, elapsed, random_unit());
         // A retry without a wait only reads a file again, which costs no call.
-        let Some(wait) = wait.filter(|wait| !self.is_single || wait.is_zero()) else {
+        let Some(wait) = wait.filter(|wait| !is_single.load(Ordering::Relaxed) || wait.is_zero()) else {
+            is_single.store(true, Ordering::Relaxed);
             return Err(to_identity_error(failure, self.endpoint, self.source_name));
         };
         tracing::info!(
@@ -51,10 +68,16 @@ impl<'a> Attempts<'a> {
             retry_in_seconds = seconds(wait),
             "cannot get an identity token; trying again"
         );
-        self.clock.sleep(wait).await;
+        clock.sleep(wait).await;
         Ok(())
+    }
+
+    /// Ends the attempts with this result: the next proof has all of them again.
+    pub(super) fn succeed<T>(self, result: T) -> T {
+        self.persistence.is_single.store(false, Ordering::Relaxed);
+        result
     }
 }
 
-/// Time that a credential or token must stay valid for a login.
+/// Shortest rest of the validity of a credential or token for a login.
 pub(super) const MIN_VALIDITY: Duration = Duration::from_mins(1);

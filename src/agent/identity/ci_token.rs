@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use keyward_credentials::jwt::UnverifiedClaims;
@@ -12,7 +11,7 @@ use reqwest::RequestBuilder;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::attempts::Attempts;
+use super::attempts::Persistence;
 use super::error::{AttemptError, config_error};
 use super::retry::IdentityEndpoint;
 use super::token_response;
@@ -64,21 +63,15 @@ impl CiTokenOptions {
     /// # Errors
     /// A variable is missing or invalid.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, false)
+        self.build_with(Persistence::new(clock))
     }
 
-    /// Creates the source as [`CiTokenOptions::build`] does, for one attempt instead of retries.
-    pub(crate) fn build_for_one_attempt(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, true)
-    }
-
-    fn build_source(&self, clock: Clock, single_attempt: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
+    pub(super) fn build_with(&self, persistence: Persistence) -> Result<Box<dyn IdentitySource>, IdentityError> {
         match &self.origin {
             CiTokenOrigin::Variable(name) => self.variable(name).map(drop)?,
             CiTokenOrigin::GitHubActions { .. } | CiTokenOrigin::AzureDevOps { .. } => self.request().map(drop)?,
         }
-        let failing = AtomicBool::new(single_attempt);
-        Ok(Box::new(CiTokenSource { options: self.clone(), clock, transport: OnceLock::new(), failing }))
+        Ok(Box::new(CiTokenSource { options: self.clone(), persistence, transport: OnceLock::new() }))
     }
 
     /// Returns the URLs that the source connects to.
@@ -137,10 +130,8 @@ impl CiTokenOptions {
 #[derive(Debug)]
 struct CiTokenSource {
     options: CiTokenOptions,
-    clock: Clock,
+    persistence: Persistence,
     transport: OnceLock<Transport>,
-    /// True if the last proof failed. Then a single attempt is made per proof.
-    failing: AtomicBool,
 }
 
 #[async_trait]
@@ -149,9 +140,7 @@ impl IdentitySource for CiTokenSource {
         let jwt = match &self.options.origin {
             CiTokenOrigin::Variable(name) => SecretString::from(self.options.variable(name)?.trim()),
             CiTokenOrigin::GitHubActions { .. } | CiTokenOrigin::AzureDevOps { .. } => {
-                let jwt = self.request_with_retries().await;
-                self.failing.store(jwt.is_err(), Ordering::Relaxed);
-                jwt?
+                self.request_with_retries().await?
             }
         };
         let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
@@ -171,11 +160,10 @@ impl IdentitySource for CiTokenSource {
 impl CiTokenSource {
     async fn request_with_retries(&self) -> Result<SecretString, IdentityError> {
         let request = self.options.request()?;
-        let mut attempts =
-            Attempts::start(&self.clock, IdentityEndpoint::Authority, self.options.name(), &self.failing);
+        let mut attempts = self.persistence.start(IdentityEndpoint::Authority, self.options.name());
         loop {
             match self.send(&request).await {
-                Ok(token) => return Ok(token),
+                Ok(token) => return Ok(attempts.succeed(token)),
                 Err(failure) => attempts.wait(&failure).await?,
             }
         }

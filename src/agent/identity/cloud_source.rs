@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,7 +10,7 @@ use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
 use parking_lot::Mutex;
 
-use super::attempts::{Attempts, MIN_VALIDITY};
+use super::attempts::{MIN_VALIDITY, Persistence};
 use super::error::AttemptError;
 use super::login_fields::{self, InstanceMetadata};
 use super::managed_identity_host::ManagedIdentityHost;
@@ -26,22 +25,16 @@ use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
 impl CloudIdentityOptions {
     /// Creates the source and checks the variables, without any request.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, false)
+        self.build_with(Persistence::new(clock))
     }
 
-    /// Creates the source as [`CloudIdentityOptions::build`] does, for one attempt instead of retries.
-    pub(crate) fn build_for_one_attempt(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, true)
-    }
-
-    fn build_source(&self, clock: Clock, single_attempt: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
+    pub(super) fn build_with(&self, persistence: Persistence) -> Result<Box<dyn IdentitySource>, IdentityError> {
         select_source(self)?;
         Ok(Box::new(CloudSource {
             options: self.clone(),
-            clock,
+            persistence,
             authority: OnceLock::new(),
             logged_selection: Mutex::new(None),
-            failing: AtomicBool::new(single_attempt),
             instance: Mutex::new(None),
             proxy_ca: Mutex::new(None),
         }))
@@ -73,12 +66,10 @@ const DEFAULT: &str = "/.default";
 #[derive(Debug)]
 struct CloudSource {
     options: CloudIdentityOptions,
-    clock: Clock,
+    persistence: Persistence,
     authority: OnceLock<Transport>,
     /// Description logged last; logged again only on change.
     logged_selection: Mutex<Option<String>>,
-    /// True if the last proof failed. Then a single attempt is made per proof: the session applies its own backoff.
-    failing: AtomicBool,
     /// Cached instance metadata.
     instance: Mutex<Option<InstanceMetadata>>,
     /// Last content of the token proxy's CA file.
@@ -88,23 +79,6 @@ struct CloudSource {
 #[async_trait]
 impl IdentitySource for CloudSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        let proof = self.get_proof().await;
-        self.failing.store(proof.is_err(), Ordering::Relaxed);
-        proof
-    }
-
-    fn describe(&self) -> String {
-        select_source(&self.options)
-            .map_or_else(|error| error.source_name.to_owned(), |selection| selection.selected.describe())
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        select_source(&self.options).map(|selection| selection.selected.files()).unwrap_or_default()
-    }
-}
-
-impl CloudSource {
-    async fn get_proof(&self) -> Result<IdentityProof, IdentityError> {
         let selection = select_source(&self.options)?;
         self.log_selection(&selection);
         let source = &selection.selected;
@@ -133,6 +107,17 @@ impl CloudSource {
         Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields, claims, audience: Some(audience) })))
     }
 
+    fn describe(&self) -> String {
+        select_source(&self.options)
+            .map_or_else(|error| error.source_name.to_owned(), |selection| selection.selected.describe())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        select_source(&self.options).map(|selection| selection.selected.files()).unwrap_or_default()
+    }
+}
+
+impl CloudSource {
     /// Logs the selection once, and again when it changes.
     fn log_selection(&self, selection: &Selection) {
         let source = selection.selected.describe();
@@ -153,7 +138,7 @@ impl CloudSource {
         source: &SelectedSource,
         endpoint: IdentityEndpoint,
     ) -> Result<(SecretString, Option<UnverifiedClaims>), IdentityError> {
-        let mut attempts = Attempts::start(&self.clock, endpoint, source.name(), &self.failing);
+        let mut attempts = self.persistence.start(endpoint, source.name());
         loop {
             let (failure, last) = match self.request_token(source).await {
                 Ok(jwt) => {
@@ -162,7 +147,7 @@ impl CloudSource {
                         Some(remaining) if remaining <= MIN_VALIDITY => {
                             (AttemptError::Expiring, Some((jwt, claims)).filter(|_| !remaining.is_zero()))
                         }
-                        _ => return Ok((jwt, claims)),
+                        _ => return Ok(attempts.succeed((jwt, claims))),
                     }
                 }
                 Err(failure) => (failure, None),
@@ -170,18 +155,18 @@ impl CloudSource {
             match (attempts.wait(&failure).await, last) {
                 (Ok(()), _) => {}
                 // It expires soon, but is valid.
-                (Err(_), Some(token)) => return Ok(token),
+                (Err(_), Some(token)) => return Ok(attempts.succeed(token)),
                 (Err(error), None) => return Err(error),
             }
         }
     }
 
     fn remaining(&self, claims: Option<&UnverifiedClaims>) -> Option<Duration> {
-        Some(claims?.exp?.duration_since(self.clock.now().wall).unwrap_or(Duration::ZERO))
+        Some(claims?.exp?.duration_since(self.persistence.clock().now().wall).unwrap_or(Duration::ZERO))
     }
 
     async fn request_token(&self, source: &SelectedSource) -> Result<SecretString, AttemptError> {
-        let now = self.clock.now().wall;
+        let now = self.persistence.clock().now().wall;
         let resource = self.options.managed_resource();
         let scope = self.options.environment_scope();
         match source {

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 
+use super::attempts::Persistence;
 use super::consumable_file::{ConsumedSecrets, unreadable};
 use super::{
     AppRoleOptions, AwsIdentityOptions, CiTokenOptions, CloudIdentityOptions, GcpIdentityOptions, IdentityError,
@@ -80,10 +81,10 @@ impl IdentityMethod {
         namespace: Option<&str>,
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
         match self {
-            Self::Cloud(options) => options.build_for_one_attempt(clock),
-            Self::Aws(options) => options.build_for_one_attempt(clock),
-            Self::Gcp(options) => options.build_for_one_attempt(clock),
-            Self::CiJob(options) => options.build_for_one_attempt(clock),
+            Self::Cloud(options) => options.build_with(Persistence::single(clock)),
+            Self::Aws(options) => options.build_with(Persistence::single(clock)),
+            Self::Gcp(options) => options.build_with(Persistence::single(clock)),
+            Self::CiJob(options) => options.build_with(Persistence::single(clock)),
             other => other.build(clock, upstream, namespace),
         }
     }

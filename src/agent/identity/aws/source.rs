@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use keyward_machine::clock::Clock;
@@ -15,7 +14,7 @@ use super::endpoints::{GLOBAL_REGION, sts_host, sts_url};
 use super::selection::{self, SelectedCredentials};
 use super::signature::UnsignedRequest;
 use super::{instance, profile, web_identity};
-use crate::identity::attempts::{Attempts, MIN_VALIDITY};
+use crate::identity::attempts::{MIN_VALIDITY, Persistence};
 use crate::identity::error::{AttemptError, config_error};
 use crate::identity::retry::IdentityEndpoint;
 use crate::identity::transport::Transport;
@@ -28,29 +27,19 @@ impl AwsIdentityOptions {
     /// # Errors
     /// The variables are incomplete or invalid.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, false)
+        self.build_with(Persistence::new(clock))
     }
 
-    /// Creates the source as [`AwsIdentityOptions::build`] does, for one attempt instead of retries.
-    pub(in crate::identity) fn build_for_one_attempt(
+    pub(in crate::identity) fn build_with(
         &self,
-        clock: Clock,
+        persistence: Persistence,
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, true)
-    }
-
-    fn build_source(&self, clock: Clock, single_attempt: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
         let selected = self.select()?;
         if matches!(selected, SelectedCredentials::WebIdentity(_)) {
             sts_url(self.region.as_deref(), &self.variables)
                 .map_err(|message| config_error(message.to_owned(), None))?;
         }
-        Ok(Box::new(AwsSource {
-            options: self.clone(),
-            clock,
-            sts: OnceLock::new(),
-            failing: AtomicBool::new(single_attempt),
-        }))
+        Ok(Box::new(AwsSource { options: self.clone(), persistence, sts: OnceLock::new() }))
     }
 
     fn select(&self) -> Result<SelectedCredentials, IdentityError> {
@@ -80,18 +69,15 @@ impl AwsIdentityOptions {
 #[derive(Debug)]
 struct AwsSource {
     options: AwsIdentityOptions,
-    clock: Clock,
+    persistence: Persistence,
     sts: OnceLock<Transport>,
-    /// True if the last proof failed. Then a single attempt is made per proof.
-    failing: AtomicBool,
 }
 
 #[async_trait]
 impl IdentitySource for AwsSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        let credentials = self.get_credentials().await;
-        self.failing.store(credentials.is_err(), Ordering::Relaxed);
-        Ok(IdentityProof::CallerIdentity(Box::new(self.sign(&credentials?))))
+        let credentials = self.get_credentials().await?;
+        Ok(IdentityProof::CallerIdentity(Box::new(self.sign(&credentials))))
     }
 
     fn describe(&self) -> String {
@@ -111,11 +97,11 @@ impl AwsSource {
             SelectedCredentials::WebIdentity(_) => IdentityEndpoint::Authority,
             _ => IdentityEndpoint::LocalService,
         };
-        let mut attempts = Attempts::start(&self.clock, endpoint, selected.name(), &self.failing);
+        let mut attempts = self.persistence.start(endpoint, selected.name());
         loop {
             let failure = match self.request(&selected).await {
                 Ok(credentials) if self.expires_soon(&credentials) => AttemptError::Expiring,
-                Ok(credentials) => return Ok(credentials),
+                Ok(credentials) => return Ok(attempts.succeed(credentials)),
                 Err(failure) => failure,
             };
             attempts.wait(&failure).await?;
@@ -123,7 +109,7 @@ impl AwsSource {
     }
 
     fn expires_soon(&self, credentials: &AwsCredentials) -> bool {
-        let now = self.clock.now().wall;
+        let now = self.persistence.clock().now().wall;
         credentials
             .expires
             .is_some_and(|end| end.duration_since(now).is_ok_and(|rest| rest <= MIN_VALIDITY) || end <= now)
@@ -163,7 +149,7 @@ impl AwsSource {
             headers: &headers,
             body: CALLER_IDENTITY,
         };
-        let signed = request.sign(credentials, self.clock.now().wall);
+        let signed = request.sign(credentials, self.persistence.clock().now().wall);
         let headers: Map<String, Value> = signed
             .iter()
             // The server takes it from the URL.

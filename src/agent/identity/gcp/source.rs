@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::service_account_key::ServiceAccountKey;
 use super::{GcpIdentityOptions, GcpOrigin, metadata, sign_jwt};
-use crate::identity::attempts::Attempts;
+use crate::identity::attempts::Persistence;
 use crate::identity::error::{AttemptError, config_error};
 use crate::identity::retry::IdentityEndpoint;
 use crate::identity::transport::Transport;
@@ -25,21 +24,15 @@ impl GcpIdentityOptions {
     /// # Errors
     /// A variable is invalid.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, false)
+        self.build_with(Persistence::new(clock))
     }
 
-    /// Creates the source as [`GcpIdentityOptions::build`] does, for one attempt instead of retries.
-    pub(in crate::identity) fn build_for_one_attempt(
+    pub(in crate::identity) fn build_with(
         &self,
-        clock: Clock,
+        persistence: Persistence,
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        self.build_source(clock, true)
-    }
-
-    fn build_source(&self, clock: Clock, single_attempt: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
         self.endpoints.metadata_url(&self.variables).map_err(|message| config_error(message.to_owned(), None))?;
-        let failing = AtomicBool::new(single_attempt);
-        Ok(Box::new(GcpSource { options: self.clone(), clock, credentials: OnceLock::new(), failing }))
+        Ok(Box::new(GcpSource { options: self.clone(), persistence, credentials: OnceLock::new() }))
     }
 
     /// Returns the URLs that the source connects to.
@@ -57,18 +50,14 @@ impl GcpIdentityOptions {
 #[derive(Debug)]
 struct GcpSource {
     options: GcpIdentityOptions,
-    clock: Clock,
+    persistence: Persistence,
     credentials: OnceLock<Transport>,
-    /// True if the last proof failed. Then a single attempt is made per proof.
-    failing: AtomicBool,
 }
 
 #[async_trait]
 impl IdentitySource for GcpSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        let jwt = self.get_token().await;
-        self.failing.store(jwt.is_err(), Ordering::Relaxed);
-        let jwt = jwt?;
+        let jwt = self.get_token().await?;
         let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
         let audience = Some(self.audience());
         Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields: LoginFields::default(), claims, audience })))
@@ -117,10 +106,10 @@ impl GcpSource {
             GcpOrigin::SignJwt { .. } => IdentityEndpoint::Authority,
             GcpOrigin::Instance { .. } | GcpOrigin::Key { .. } => IdentityEndpoint::LocalService,
         };
-        let mut attempts = Attempts::start(&self.clock, endpoint, self.name(), &self.failing);
+        let mut attempts = self.persistence.start(endpoint, self.name());
         loop {
             match self.request_token().await {
-                Ok(token) => return Ok(token),
+                Ok(token) => return Ok(attempts.succeed(token)),
                 Err(failure) => attempts.wait(&failure).await?,
             }
         }
@@ -156,7 +145,14 @@ impl GcpSource {
 
     /// Returns the claims of a token for this server's role, valid for ten minutes.
     fn claims(&self, service_account: &str) -> Value {
-        let now = self.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+        let now = self
+            .persistence
+            .clock()
+            .now()
+            .wall
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+            .as_secs();
         json!({ "sub": service_account, "iss": service_account, "aud": self.audience(), "iat": now, "exp": now + JWT_SECONDS })
     }
 
