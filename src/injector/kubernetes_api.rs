@@ -60,7 +60,7 @@ impl KubernetesApi {
 
     /// Reads the Secret.
     pub(crate) async fn read_secret(&self) -> Result<Value, ApiError> {
-        self.call(Method::GET, &self.secret_path(), &[], None).await
+        self.call(Method::GET, &self.secret_path(), None).await
     }
 
     /// Replaces the Secret by one that was read and changed.
@@ -69,18 +69,18 @@ impl KubernetesApi {
     /// [`ApiError::Conflict`] if somebody else has changed it since.
     pub(crate) async fn replace_secret(&self, secret: &Value) -> Result<(), ApiError> {
         let body = (JSON, secret.to_string());
-        self.call(Method::PUT, &self.secret_path(), &[], Some(body)).await.map(drop)
+        self.call(Method::PUT, &self.secret_path(), Some(body)).await.map(drop)
     }
 
     /// Reads the `MutatingWebhookConfiguration`.
     pub(crate) async fn read_webhooks(&self) -> Result<Value, ApiError> {
-        self.call(Method::GET, &self.webhooks_path(), &[], None).await
+        self.call(Method::GET, &self.webhooks_path(), None).await
     }
 
     /// Changes the `MutatingWebhookConfiguration` by a JSON patch.
     pub(crate) async fn patch_webhooks(&self, operations: &[Value]) -> Result<(), ApiError> {
         let body = (JSON_PATCH, json!(operations).to_string());
-        self.call(Method::PATCH, &self.webhooks_path(), &[], Some(body)).await.map(drop)
+        self.call(Method::PATCH, &self.webhooks_path(), Some(body)).await.map(drop)
     }
 
     /// Returns once the `MutatingWebhookConfiguration` may have changed since `version`, at the latest after some minutes.
@@ -93,7 +93,7 @@ impl KubernetesApi {
             ("resourceVersion", version),
             ("timeoutSeconds", seconds.as_str()),
         ];
-        let request = self.request(Method::GET, WEBHOOKS, &query, None).await?;
+        let request = self.request(Method::GET, WEBHOOKS, None).await?.query(&query);
         let mut response = self.client.open(request, TIMEOUT).await?;
         if response.status() != StatusCode::OK {
             let status = response.status();
@@ -113,14 +113,8 @@ impl KubernetesApi {
         format!("{WEBHOOKS}/{}", self.options.webhook_configuration)
     }
 
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        query: &[(&str, &str)],
-        body: Option<(&'static str, String)>,
-    ) -> Result<Value, ApiError> {
-        let result = self.send(method, path, query, body).await;
+    async fn call(&self, method: Method, path: &str, body: Option<(&'static str, String)>) -> Result<Value, ApiError> {
+        let result = self.send(method, path, body).await;
         let outcome = match &result {
             Ok(_) => "ok",
             Err(ApiError::Conflict) => "conflict",
@@ -130,14 +124,8 @@ impl KubernetesApi {
         result
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        query: &[(&str, &str)],
-        body: Option<(&'static str, String)>,
-    ) -> Result<Value, ApiError> {
-        let request = self.request(method, path, query, body).await?;
+    async fn send(&self, method: Method, path: &str, body: Option<(&'static str, String)>) -> Result<Value, ApiError> {
+        let request = self.request(method, path, body).await?;
         let response = self.client.send(request).await?;
         match response.status {
             StatusCode::OK | StatusCode::CREATED => {
@@ -152,13 +140,12 @@ impl KubernetesApi {
         &self,
         method: Method,
         path: &str,
-        query: &[(&str, &str)],
         body: Option<(&'static str, String)>,
     ) -> Result<RequestBuilder, ApiError> {
         let file = &self.options.token_file;
         let token = tokio::fs::read_to_string(file).await;
         let token = token.map_err(|source| ApiError::Token { path: file.clone(), source })?;
-        let mut request = self.client.request(method, path).bearer_auth(token.trim()).query(query);
+        let mut request = self.client.request(method, path).bearer_auth(token.trim());
         if let Some((kind, text)) = body {
             request = request.header("content-type", kind).body(text);
         }

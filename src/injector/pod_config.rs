@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use keyward_config::kubernetes::IDENTITY_FOLDER;
 use keyward_config::{Diagnostic, Environment, Purpose, TomlText, load_text};
 
 use super::options::{InjectorOptions, LoginMethod};
 use super::placement::{Life, Placement};
 use super::problems::Problems;
 use super::request::InjectionRequest;
-use super::sidecar::{CONFIG_FOLDER, azure_variables, identity_file};
+use super::sidecar::CONFIG_FOLDER;
 
 /// The configuration of keyward in a pod.
 #[derive(Debug)]
@@ -77,7 +78,8 @@ impl PodConfig {
             ));
             return;
         }
-        let variables = azure_variables(request).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let variables =
+            request.login.identity.variables().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let user = u32::try_from(request.placement.user).unwrap_or_default();
         let environment = Environment { variables, user };
         for error in load_text(Path::new("keyward.toml"), &self.toml, &environment, Purpose::Check).errors {
@@ -118,7 +120,7 @@ fn write_login(request: &InjectionRequest, options: &InjectorOptions, has_ca: bo
     if login.method == LoginMethod::Azure {
         toml.text("resource", &server.azure_resource).flag("authenticate_from_environment", true);
     } else {
-        toml.text("file", &identity_file(login.method));
+        toml.text("file", &format!("{IDENTITY_FOLDER}/token"));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The request of a pod: its annotations, read with the operator's settings.
 
+use keyward_config::kubernetes::Identity;
+
 use super::annotations::{INJECT, INJECTED, Key, VAULT_STATUS};
 use super::given::{Given, GivenAnnotations};
 use super::options::{InjectorOptions, LoginMethod, Setting};
@@ -34,10 +36,7 @@ pub(crate) struct Login {
     pub(crate) method: LoginMethod,
     pub(crate) mount: String,
     pub(crate) role: String,
-    /// Audience of the service account's token; `None` for the API server's.
-    pub(crate) audience: Option<String>,
-    /// Client id and tenant of the Azure identity.
-    pub(crate) azure: Option<(String, String)>,
+    pub(crate) identity: Identity,
 }
 
 /// Resources of the container; `None` for none.
@@ -46,9 +45,6 @@ pub(crate) struct Resources {
     pub(crate) limits: [(&'static str, Option<String>); 3],
     pub(crate) requests: [(&'static str, Option<String>); 3],
 }
-
-/// Audience of tokens that Azure exchanges.
-const AZURE_AUDIENCE: &str = "api://AzureADTokenExchange";
 
 impl InjectionRequest {
     /// Reads the request of a pod; `None` if it asks for nothing.
@@ -152,10 +148,13 @@ impl Login {
         if role.is_none() && given.get(Key::Role).is_none() {
             problems.add("annotation keyward.dev/role is missing: the role of the login");
         }
-        let audience = match method {
-            LoginMethod::Kubernetes => server.audience.clone(),
-            LoginMethod::Jwt => Some(server.audience.clone().unwrap_or_else(|| server.address.clone())),
-            LoginMethod::Azure => Some(AZURE_AUDIENCE.to_owned()),
+        let identity = match method {
+            LoginMethod::Kubernetes => Identity::ServiceAccount { audience: server.audience.clone() },
+            LoginMethod::Jwt => {
+                let audience = server.audience.clone().unwrap_or_else(|| server.address.clone());
+                Identity::ServiceAccount { audience: Some(audience) }
+            }
+            LoginMethod::Azure => azure(options, given, problems),
         };
         Self {
             address: overridden(options, Setting::Address, &server.address, given.get(Key::Address), problems),
@@ -163,23 +162,23 @@ impl Login {
             method,
             mount,
             role: role.unwrap_or_default(),
-            audience,
-            azure: (method == LoginMethod::Azure).then(|| azure(options, given, problems)).flatten(),
+            identity,
         }
     }
 }
 
-/// Reads client id and tenant of the Azure identity.
-fn azure(options: &InjectorOptions, given: &GivenAnnotations, problems: &mut Problems) -> Option<(String, String)> {
-    let Some(client) = given.get(Key::AzureClientId) else {
+/// Reads client id and tenant of the Azure identity. One that is missing is a problem, so that its empty text goes nowhere.
+fn azure(options: &InjectorOptions, given: &GivenAnnotations, problems: &mut Problems) -> Identity {
+    let client_id = given.get(Key::AzureClientId);
+    if client_id.is_none() {
         problems.add("annotation keyward.dev/azure-client-id is missing: the client id of the identity that the pod's service account is federated with");
-        return None;
-    };
-    let client = problems.parse(Some(client), values::line);
-    if options.server.azure_tenant.is_none() {
+    } else if options.server.azure_tenant.is_none() {
         problems.add("the operator has set no tenant of Azure (--azure-tenant), which the method azure needs");
     }
-    client.zip(options.server.azure_tenant.clone())
+    Identity::Azure {
+        client_id: problems.parse(client_id, values::line).unwrap_or_default(),
+        tenant: options.server.azure_tenant.clone().unwrap_or_default(),
+    }
 }
 
 impl Resources {

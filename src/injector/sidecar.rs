@@ -1,8 +1,9 @@
-//! The container and the volumes that are added to a pod. Their form is that of packaging/kubernetes/sidecar.yaml.
+//! The container and the volumes that are added to a pod, of the parts of every sidecar.
 
+use keyward_config::kubernetes::{liveness_probe, readiness_probe, security_context, startup_probe};
 use serde_json::{Map, Value, json};
 
-use super::options::{InjectorOptions, LoginMethod, PullPolicy};
+use super::options::{InjectorOptions, PullPolicy};
 use super::placement::{CONTAINER, Life};
 use super::request::{InjectionRequest, Resources};
 
@@ -15,49 +16,17 @@ pub const CA_VARIABLE: &str = "KEYWARD_POD_CA";
 /// Folder of the container in which both become files.
 pub const CONFIG_FOLDER: &str = "/var/lib/keyward/pod";
 
-/// Folder of the service account's token.
-const IDENTITY_FOLDER: &str = "/var/run/secrets/keyward";
-
-/// Folder of the token that is exchanged for one of Azure, as Azure's own webhook has it.
-const AZURE_FOLDER: &str = "/var/run/secrets/azure/tokens";
-
-/// Volumes of the pod.
-const IDENTITY: &str = "keyward-identity";
+/// Volume of keyward's state.
 const STATE: &str = "keyward-state";
-
-/// Returns the path of the service account's token.
-pub(crate) fn identity_file(method: LoginMethod) -> String {
-    match method {
-        LoginMethod::Azure => format!("{AZURE_FOLDER}/azure-identity-token"),
-        LoginMethod::Kubernetes | LoginMethod::Jwt => format!("{IDENTITY_FOLDER}/token"),
-    }
-}
-
-/// Returns the variables by which keyward finds its Azure identity.
-pub(crate) fn azure_variables(request: &InjectionRequest) -> Vec<(&'static str, String)> {
-    let Some((client, tenant)) = &request.login.azure else { return Vec::new() };
-    vec![
-        ("AZURE_CLIENT_ID", client.clone()),
-        ("AZURE_TENANT_ID", tenant.clone()),
-        ("AZURE_FEDERATED_TOKEN_FILE", identity_file(LoginMethod::Azure)),
-    ]
-}
 
 /// Returns the volumes of a pod: the files, the state, and the service account's token.
 pub(crate) fn volumes(request: &InjectionRequest) -> Vec<Value> {
-    let login = &request.login;
-    let path = identity_file(login.method);
-    let file = path.rsplit('/').next().unwrap_or_default();
-    let mut token = json!({"path": file, "expirationSeconds": 3600});
-    if let Some(audience) = &login.audience {
-        token["audience"] = json!(audience);
-    }
     // In memory, so that no secret is ever on a disk.
     let in_memory = |name: &str, size: &str| json!({"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}});
     let folders = 0..request.outputs.folders.len();
     let mut volumes: Vec<Value> = folders.map(|number| in_memory(&files_volume(number), "16Mi")).collect();
     volumes.push(in_memory(STATE, "1Mi"));
-    volumes.push(json!({"name": IDENTITY, "projected": {"sources": [{"serviceAccountToken": token}]}}));
+    volumes.extend(request.login.identity.volume_and_mount().map(|(volume, _)| volume.to_json()));
     volumes
 }
 
@@ -85,15 +54,7 @@ pub(crate) fn container(
         "args": ["kubernetes", "agent"],
         "env": variables(request, config, ca),
         "resources": resources(&request.resources),
-        "securityContext": {
-            "runAsUser": placement.user,
-            "runAsGroup": placement.group,
-            "runAsNonRoot": true,
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security_context(placement.user, placement.group).to_json(),
         "volumeMounts": mounts(request),
     });
     if let Some(policy) = options.image_pull_policy.map(PullPolicy::name) {
@@ -106,13 +67,11 @@ pub(crate) fn container(
             // This makes it a sidecar: an init container that keeps running.
             container["restartPolicy"] = json!("Always");
             container["ports"] = json!([{"name": "probes", "containerPort": placement.health_port}]);
-            let get = |path: &str| json!({"path": path, "port": "probes"});
             if is_awaited {
-                container["startupProbe"] =
-                    json!({"httpGet": get("/startupz"), "periodSeconds": 1, "failureThreshold": 300});
+                container["startupProbe"] = startup_probe().to_json();
             }
-            container["livenessProbe"] = json!({"httpGet": get("/livez"), "periodSeconds": 10});
-            container["readinessProbe"] = json!({"httpGet": get("/readyz"), "periodSeconds": 5});
+            container["livenessProbe"] = liveness_probe().to_json();
+            container["readinessProbe"] = readiness_probe().to_json();
         }
     }
     container
@@ -123,7 +82,7 @@ fn variables(request: &InjectionRequest, config: &str, ca: Option<&str>) -> Valu
     variables.extend(ca.map(|ca| (CA_VARIABLE, ca.to_owned())));
     // For `kubectl exec ... keyward status`.
     variables.push(("KEYWARD_CONFIG", format!("{CONFIG_FOLDER}/keyward.toml")));
-    variables.extend(azure_variables(request));
+    variables.extend(request.login.identity.variables());
     // The kubelet expands `$(NAME)` in values, and `$$` to `$`.
     let variable = |(name, value): (&str, String)| json!({"name": name, "value": value.replace('$', "$$")});
     variables.into_iter().map(variable).collect()
@@ -142,8 +101,6 @@ fn mounts(request: &InjectionRequest) -> Value {
     let mut mounts: Vec<Value> =
         folders.map(|(number, folder)| json!({"name": files_volume(number), "mountPath": folder})).collect();
     mounts.push(json!({"name": STATE, "mountPath": "/var/lib/keyward"}));
-    let path = identity_file(request.login.method);
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    mounts.push(json!({"name": IDENTITY, "mountPath": folder, "readOnly": true}));
+    mounts.extend(request.login.identity.volume_and_mount().map(|(_, mount)| mount.to_json()));
     mounts.into()
 }

@@ -49,47 +49,73 @@ pub enum Identity {
     },
     /// A token of the pod's service account.
     ServiceAccount {
-        /// Audience of the token.
-        audience: String,
+        /// Audience of the token; `None` for the API server's.
+        audience: Option<String>,
     },
 }
 
 impl Identity {
-    /// Audience of the token that the kubelet writes, and the name of its file in [`IDENTITY_FOLDER`].
-    fn token(&self) -> Option<(&str, &'static str)> {
+    /// Name of the file in [`IDENTITY_FOLDER`] with the token that the kubelet writes, and its audience; no file if Azure's webhook
+    /// adds the token.
+    fn token(&self) -> Option<(&'static str, Option<&str>)> {
         match self {
-            Self::Azure { .. } => Some(("api://AzureADTokenExchange", "azure-identity-token")),
+            Self::Azure { .. } => Some(("azure-identity-token", Some("api://AzureADTokenExchange"))),
             Self::AzureBinding { .. } => None,
-            Self::ServiceAccount { audience } => Some((audience, "token")),
+            Self::ServiceAccount { audience } => Some(("token", audience.as_deref())),
         }
     }
 
     /// Variables that name the identity. None is secret.
-    fn variables(&self) -> Vec<Object> {
-        let variable = |name: &str, value: &str| Object::new().with("name", name).with("value", value);
-        match self {
-            Self::Azure { client_id, tenant } => vec![
-                variable("AZURE_CLIENT_ID", client_id),
-                variable("AZURE_TENANT_ID", tenant),
-                variable("AZURE_FEDERATED_TOKEN_FILE", &format!("{IDENTITY_FOLDER}/azure-identity-token")),
-            ],
-            Self::AzureBinding { client_id, tenant } => {
-                vec![variable("AZURE_CLIENT_ID", client_id), variable("AZURE_TENANT_ID", tenant)]
-            }
-            Self::ServiceAccount { .. } => Vec::new(),
-        }
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let (Self::Azure { client_id, tenant } | Self::AzureBinding { client_id, tenant }) = self else {
+            return Vec::new();
+        };
+        let file = self.token().map(|(file, _)| ("AZURE_FEDERATED_TOKEN_FILE", format!("{IDENTITY_FOLDER}/{file}")));
+        let ids = [("AZURE_CLIENT_ID", client_id.clone()), ("AZURE_TENANT_ID", tenant.clone())];
+        ids.into_iter().chain(file).collect()
     }
+
+    /// Volume of the token, and the mount of keyward's container.
+    pub fn volume_and_mount(&self) -> Option<(Object, Object)> {
+        let (path, audience) = self.token()?;
+        let token = Object::new().with("path", path).with_optional("audience", audience);
+        let sources = vec![Object::new().with("serviceAccountToken", token.with("expirationSeconds", 3600))];
+        let volume = Object::new().with("name", IDENTITY_VOLUME);
+        let volume = volume.with("projected", Object::new().with("sources", sources));
+        Some((volume, mount(IDENTITY_VOLUME, IDENTITY_FOLDER).with("readOnly", true)))
+    }
+}
+
+const IDENTITY_VOLUME: &str = "keyward-identity";
+
+/// The startup probe, for five minutes: it holds the pod's other containers back.
+pub fn startup_probe() -> Object {
+    probe("/startupz").with("periodSeconds", 1).with("failureThreshold", 300)
+}
+
+/// The liveness probe.
+pub fn liveness_probe() -> Object {
+    probe("/livez").with("periodSeconds", 10)
+}
+
+/// The readiness probe.
+pub fn readiness_probe() -> Object {
+    probe("/readyz").with("periodSeconds", 5)
+}
+
+/// A probe at a path of the health listener, whose port is named `probes`.
+fn probe(path: &str) -> Object {
+    Object::new().with("httpGet", Object::new().with("path", path).with("port", "probes"))
 }
 
 impl Sidecar {
     /// The container, for the pod's `initContainers`. All hardening stands here, and none in the pod: the application keeps the user,
     /// the rights and the root file system of its image.
     pub fn container(&self) -> Object {
-        let probe = |path: &str| {
-            let request = Object::new().with("path", path).with("port", "probes");
-            Object::new().with("httpGet", request)
-        };
-        let variables = Some(self.identity.variables()).filter(|variables| !variables.is_empty());
+        let variables = self.identity.variables().into_iter();
+        let variables: Vec<_> =
+            variables.map(|(name, value)| Object::new().with("name", name).with("value", value)).collect();
+        let variables = Some(variables).filter(|variables| !variables.is_empty());
         Object::new()
             .with("name", "keyward")
             .with("image", self.image.as_str())
@@ -100,16 +126,16 @@ impl Sidecar {
             .with_optional("env", variables)
             .with("ports", vec![Object::new().with("name", "probes").with("containerPort", PROBES_PORT)])
             .comment("The application starts once every output has its first content.")
-            .with("startupProbe", probe("/startupz").with("periodSeconds", 1).with("failureThreshold", 300))
-            .with("livenessProbe", probe("/livez").with("periodSeconds", 10))
-            .with("readinessProbe", probe("/readyz").with("periodSeconds", 5))
+            .with("startupProbe", startup_probe())
+            .with("livenessProbe", liveness_probe())
+            .with("readinessProbe", readiness_probe())
             .with(
                 "resources",
                 Object::new()
                     .with("requests", Object::new().with("cpu", "10m").with("memory", "16Mi"))
                     .with("limits", Object::new().with("memory", "64Mi")),
             )
-            .with("securityContext", security_context())
+            .with("securityContext", security_context(USER, GROUP))
             .with("volumeMounts", self.mounts())
     }
 
@@ -119,11 +145,7 @@ impl Sidecar {
         let volume = |name: &str, kind: &str, source: Object| Object::new().with("name", name).with(kind, source);
         let mut volumes =
             vec![volume("keyward-config", "configMap", Object::new().with("name", self.config_map.as_str()))];
-        if let Some((audience, path)) = self.identity.token() {
-            let token = Object::new().with("path", path).with("audience", audience).with("expirationSeconds", 3600);
-            let sources = vec![Object::new().with("serviceAccountToken", token)];
-            volumes.push(volume("keyward-identity", "projected", Object::new().with("sources", sources)));
-        }
+        volumes.extend(self.identity.volume_and_mount().map(|(volume, _)| volume));
         volumes.push(
             Object::new()
                 .comment("In memory, so that no secret is ever on a disk.")
@@ -152,9 +174,7 @@ impl Sidecar {
     /// The sidecar's own mounts.
     fn mounts(&self) -> Vec<Object> {
         let mut mounts = vec![mount("keyward-config", CONFIG_FOLDER).with("readOnly", true)];
-        if self.identity.token().is_some() {
-            mounts.push(mount("keyward-identity", IDENTITY_FOLDER).with("readOnly", true));
-        }
+        mounts.extend(self.identity.volume_and_mount().map(|(_, mount)| mount));
         mounts.extend(self.shared_mounts());
         mounts.push(mount("keyward-state", "/var/lib/keyward"));
         mounts
@@ -173,12 +193,12 @@ pub fn pod_security_context() -> Object {
         .with("supplementalGroups", vec![GROUP])
 }
 
-/// For Pod Security `restricted`.
-fn security_context() -> Object {
+/// The `securityContext` of keyward's container, for Pod Security `restricted`.
+pub fn security_context(user: i64, group: i64) -> Object {
     Object::new()
         .with("runAsNonRoot", true)
-        .with("runAsUser", USER)
-        .with("runAsGroup", GROUP)
+        .with("runAsUser", user)
+        .with("runAsGroup", group)
         .with("allowPrivilegeEscalation", false)
         .with("readOnlyRootFilesystem", true)
         .with("capabilities", Object::new().with("drop", vec!["ALL"]))
@@ -215,7 +235,7 @@ mod tests {
         for identity in [
             Identity::Azure { client_id: "a".to_owned(), tenant: "b".to_owned() },
             Identity::AzureBinding { client_id: "a".to_owned(), tenant: "b".to_owned() },
-            Identity::ServiceAccount { audience: "vault".to_owned() },
+            Identity::ServiceAccount { audience: Some("vault".to_owned()) },
         ] {
             let sidecar = sidecar(identity);
             let (mut volumes, mut mounts) = (names(&sidecar.volumes()), names(&sidecar.mounts()));

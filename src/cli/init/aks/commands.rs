@@ -34,7 +34,7 @@ impl Aks {
                         &[
                             format!("bound_service_account_names={}", self.service_account()),
                             format!("bound_service_account_namespaces={}", self.namespace),
-                            format!("audience={}", quote(audience)),
+                            format!("audience={}", quote(audience.as_deref().unwrap_or_default())),
                         ],
                     ),
                 )]
@@ -49,7 +49,7 @@ impl Aks {
                         &[
                             "role_type=jwt".to_owned(),
                             "user_claim=sub".to_owned(),
-                            format!("bound_audiences={}", quote(audience)),
+                            format!("bound_audiences={}", quote(audience.as_deref().unwrap_or_default())),
                             format!("bound_subject={}", self.subject()),
                         ],
                     ),

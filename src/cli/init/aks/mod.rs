@@ -167,7 +167,7 @@ impl Aks {
     /// The identity of the flags. A managed identity has ids that are asked for.
     fn identity(&self, server: &ServerSide, answers: &mut PlanInputs<'_>) -> Identity {
         if self.method != Method::Azure {
-            return Identity::ServiceAccount { audience: self.audience(server) };
+            return Identity::ServiceAccount { audience: Some(self.audience(server)) };
         }
         let id = |flag, text| Question { check: |text| guid(text).map(drop), ..Question::new(flag, text) };
         let client_id =
