@@ -22,13 +22,15 @@ pub mod login;
 // 3: renewal and replacement of tokens
 pub mod token_lifecycle;
 
-// 4: secrets that are read with the token, and tokens that are derived from it for callers
+// 4: secrets that are read with the token, tokens that are derived from it for callers, and those of the machine's identity for tools
 pub mod secrets;
 pub mod caller_tokens;
+pub mod identity_tokens;
 
 // 5: outputs, which do not import each other
 pub mod api_proxy;
 pub mod local_api;
+pub mod identity_api;
 pub mod sinks;
 pub mod templates;
 pub mod process;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 #[cfg(feature = "acl")]
 use keyward_acl as acl;
-use keyward_agent::local_api;
+use keyward_agent::{identity_api, local_api};
 #[cfg(feature = "gateway")]
 use keyward_gateway as gateway;
 use keyward_http::audited::{AuditedService, record_refused_heads};
@@ -82,6 +82,11 @@ pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<
     let route = local_api::audited_route;
     let unavailable = local_api::unaudited_response;
     AuditedService { auditor, part: "agent", listener, route, decides_by_status: false, unavailable }
+}
+
+/// Records the requests of an identity listener.
+pub(super) fn identity(shared: &Shared, listener: &str) -> AuditedService<Full<Bytes>> {
+    AuditedService { route: identity_api::audited_route, ..local_api(shared, listener) }
 }
 
 /// Records the requests of an ACL server.

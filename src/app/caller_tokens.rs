@@ -94,7 +94,8 @@ fn list_required_tokens(config: &Config) -> BTreeMap<Key, (TokenOptions, bool)> 
 }
 
 fn uses_token(rule: &CallerRule) -> bool {
-    let uses = |route: &CallerRoute| !matches!(route, CallerRoute::Status | CallerRoute::Health);
+    let uses =
+        |route: &CallerRoute| !matches!(route, CallerRoute::Status | CallerRoute::Health | CallerRoute::Identity);
     rule.grants.routes.iter().any(uses)
 }
 

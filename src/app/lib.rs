@@ -37,6 +37,7 @@ mod platform_token;
 mod gateway;
 mod derived_tokens;
 mod caller_tokens;
+mod identities;
 #[cfg(feature = "ui")]
 mod ui;
 mod systemd_credentials;

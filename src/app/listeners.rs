@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use keyward_agent::api_proxy::{ApiProxy, ApiProxyDeps, ProxyCache};
+use keyward_agent::identity_api::{self, IdentityApiDeps, IdentityApiOptions};
 use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward_agent::token::SessionHandle;
 use keyward_config as config;
@@ -22,7 +23,7 @@ use super::session::{PlanContext, bound_to};
 use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
-use super::{audit, callers, derived_tokens};
+use super::{audit, callers, derived_tokens, identities};
 
 /// Listeners, by name.
 pub(super) type Listeners = Group<config::Listener, ListenerHandle>;
@@ -67,13 +68,21 @@ pub(super) fn plan(
         let before = running.running.values().find(|before| before.options.endpoint == options.endpoint);
         let before = before.map(|before| &before.handle.socket);
         let sources = tokens(options, sessions)?;
-        let claim = running.claim(&options.name, sessions);
+        let claim = running.claim(&options.name, &used_parts(options, sessions));
         let build = |claim: &Claim| build(options, claim, sources, inputs, before);
         let planned = running.plan(&mut plan, claim, options.clone(), build);
         let bound = running.running.iter().filter_map(|(name, part)| Some((name, part.handle.socket.tcp_address()?)));
         planned.map_err(|error| error_codes::name_port_holder(error, bound))?;
     }
     Ok(plan)
+}
+
+/// Returns the sessions and identities that a listener is built anew with.
+fn used_parts(options: &config::Listener, sessions: &[String]) -> Vec<String> {
+    match &options.serves {
+        Serves::Identity(identities) => identities.iter().map(|name| identities::part_name(name)).collect(),
+        _ => sessions.to_vec(),
+    }
 }
 
 /// Stops removed and replaced listeners.
@@ -176,6 +185,15 @@ fn serve(
                 stop: stop.clone(),
             };
             Box::pin(socket.serve(audited.wrap(local_api::service(served, deps)), limits, stop))
+        }
+        Serves::Identity(served) => {
+            let served = served.iter().filter_map(|name| inputs.context.identities.get_key_value(name));
+            let identities = served.map(|(name, tokens)| (name.clone(), tokens.clone())).collect();
+            let api = IdentityApiOptions { name: options.name.clone(), identities };
+            let audited = audit::identity(&shared, &options.name);
+            let guard = options.guard.clone();
+            let deps = IdentityApiDeps { metrics: shared.metrics, callers, guard, address: socket.tcp_address() };
+            Box::pin(socket.serve(audited.wrap(identity_api::service(api, deps)), limits, stop))
         }
         Serves::SystemdCredentials(served) => {
             let server = systemd_credentials::build_server(options, served, &sources, inputs.credentials, &shared)?;

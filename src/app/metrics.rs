@@ -7,6 +7,8 @@ use keyward_acl::AclMetrics;
 use keyward_agent::api_proxy::{CacheMetrics, ProxyMetrics};
 use keyward_agent::caller_tokens::CallerTokenMetrics;
 use keyward_agent::callers::CallerMetrics;
+use keyward_agent::identity_api::IdentityApiMetrics;
+use keyward_agent::identity_tokens::IdentityTokenMetrics;
 use keyward_agent::local_api::ReadyMetrics;
 use keyward_agent::output_watch::OutputMetrics;
 use keyward_agent::process::ProcessMetrics;
@@ -47,6 +49,8 @@ pub(super) fn register_all(metrics: &Metrics, started_at: SystemTime) {
     metrics.register::<HttpMetrics>();
     metrics.register::<CallerMetrics>();
     metrics.register::<CallerTokenMetrics>();
+    metrics.register::<IdentityTokenMetrics>();
+    metrics.register::<IdentityApiMetrics>();
     metrics.register::<SystemdCredentialMetrics>();
     #[cfg(feature = "acl")]
     metrics.register::<AclMetrics>();

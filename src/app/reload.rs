@@ -13,6 +13,7 @@ use super::child_process::{self, ChildHandle, ChildProcesses};
 use super::derived_tokens::{self, ListenerTokens, ListenerTokensPlan};
 #[cfg(feature = "gateway")]
 use super::gateway::{self, GatewayPlan, Gateways};
+use super::identities::{self, Identities, IdentitiesPlan};
 use super::listeners::{self, Listeners, ListenersPlan};
 use super::reconciler::{Group, Plan};
 use super::session::{self, PlanContext, SessionEnd, Sessions, SessionsPlan, Shared};
@@ -30,6 +31,7 @@ pub(super) struct RunningAgent {
     pub(super) children: ChildProcesses,
     pub(super) caller_tokens: RunningCallerTokens,
     listener_tokens: ListenerTokens,
+    identities: Identities,
     listeners: Listeners,
 }
 
@@ -43,6 +45,7 @@ pub(super) struct ReloadPlan {
     child: Plan<ProcessOptions, ChildHandle>,
     caller_tokens: CallerTokensPlan,
     listener_tokens: ListenerTokensPlan,
+    identities: IdentitiesPlan,
     pub(super) listeners: ListenersPlan,
 }
 
@@ -63,6 +66,7 @@ impl Default for RunningAgent {
             children: Group::new("", Duration::MAX),
             caller_tokens: Group::new("tokens of caller ", Duration::ZERO),
             listener_tokens: Group::new("derived tokens of listener ", Duration::ZERO),
+            identities: Group::new("identity ", Duration::ZERO),
             // The saved cache.
             listeners: Group::new("listener ", listeners::WRITE_TIMEOUT),
         }
@@ -82,11 +86,18 @@ impl RunningAgent {
     ) -> anyhow::Result<ReloadPlan> {
         // In the order in which they use each other.
         let sessions = session::plan(&self.sessions, &new.sessions, shared)?;
+        let identities = identities::plan(&self.identities, new, shared)?;
         let source = |name: &String| Some((name.clone(), self.sessions.planned(&sessions, name)?.source.clone()));
         let context = PlanContext {
             config: new,
             sources: new.sessions.iter().filter_map(|session| source(&session.name)).collect(),
-            rebuilt: sessions.built.iter().map(|session| session.claim.name.clone()).collect(),
+            identities: identities::planned(&self.identities, &identities, new),
+            rebuilt: sessions
+                .built
+                .iter()
+                .map(|session| session.claim.name.clone())
+                .chain(identities.built.iter().map(|identity| identities::part_name(&identity.claim.name)))
+                .collect(),
             inherited,
             shared,
         };
@@ -114,6 +125,7 @@ impl RunningAgent {
             child,
             caller_tokens,
             listener_tokens,
+            identities,
             listeners,
         })
     }
@@ -121,6 +133,7 @@ impl RunningAgent {
     /// Stops removed and replaced parts, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config, shared: &Shared) {
         let ReloadPlan { mut sessions, sinks, templates, child, caller_tokens, listener_tokens, listeners, .. } = plan;
+        self.identities.commit(plan.identities);
         #[cfg(feature = "gateway")]
         gateway::commit(&mut self.gateways, plan.gateway, shared);
         listeners::stop(&mut self.listeners, &listeners);
@@ -175,6 +188,7 @@ impl RunningAgent {
             failure = self.templates.tasks.wait_for_failure() => Err(failure),
             failure = self.caller_tokens.tasks.wait_for_failure() => Err(failure),
             failure = self.listener_tokens.tasks.wait_for_failure() => Err(failure),
+            failure = self.identities.tasks.wait_for_failure() => Err(failure),
             failure = self.listeners.tasks.wait_for_failure() => Err(failure),
             ended = children => ended,
         }
@@ -194,10 +208,11 @@ impl RunningAgent {
                 sink.handle.cancel();
             }
         }
-        let (sinks, caller_tokens, listener_tokens) = tokio::join!(
+        let (sinks, caller_tokens, listener_tokens, identities) = tokio::join!(
             self.sinks.end(STOP_LIMIT),
             self.caller_tokens.end(caller_tokens::STOP_TIMEOUT),
-            self.listener_tokens.end(STOP_LIMIT)
+            self.listener_tokens.end(STOP_LIMIT),
+            self.identities.end(STOP_LIMIT)
         );
         let (templates, registries, children) = tokio::join!(
             self.templates.end(STOP_LIMIT),
@@ -205,9 +220,9 @@ impl RunningAgent {
             self.children.end(STOP_LIMIT)
         );
         let sessions = self.sessions.end(SESSION_STOP_TIMEOUT).await;
-        let ended =
-            [listeners, gateways, sinks, caller_tokens, listener_tokens, templates, registries, children, sessions];
-        ended.into_iter().collect()
+        let outputs = [listeners, gateways, sinks, caller_tokens, listener_tokens, identities];
+        let ended = outputs.into_iter().chain([templates, registries, children, sessions]);
+        ended.collect()
     }
 }
 

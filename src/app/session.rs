@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use keyward_agent::callers::CallerRegistry;
 use keyward_agent::identity::{ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
+use keyward_agent::identity_tokens::IdentityTokens;
 use keyward_agent::login::Login;
 use keyward_agent::output_watch::OutputWatch;
 use keyward_agent::server_client::{ServerClient, ServerClientOptions};
@@ -51,7 +52,9 @@ pub(super) struct PlanContext<'a> {
     pub(super) config: &'a Config,
     /// Handles of the sessions that will run, by name.
     pub(super) sources: BTreeMap<String, SessionHandle>,
-    /// Sessions that are built anew: their users are too.
+    /// Tokens of the identities for tools that will run, by name.
+    pub(super) identities: BTreeMap<String, IdentityTokens>,
+    /// Sessions and identities that are built anew: their users are too.
     pub(super) rebuilt: BTreeSet<String>,
     pub(super) inherited: &'a ActivatedSockets,
     pub(super) shared: &'a Shared,

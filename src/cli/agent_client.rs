@@ -358,7 +358,7 @@ fn best_listener(listeners: &[Listener], required: RequiredListener) -> Option<(
         .filter(|listener| match listener.serves {
             Serves::LocalApi => true,
             Serves::Health => required == RequiredListener::Health,
-            Serves::ApiProxy(_) | Serves::SystemdCredentials(_) => false,
+            Serves::ApiProxy(_) | Serves::Identity(_) | Serves::SystemdCredentials(_) => false,
             #[cfg(feature = "ui")]
             Serves::Ui(_) => false,
         })

@@ -15,6 +15,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::api_proxy;
 use super::derived_token;
 use super::diagnostic::{Diagnostics, Location};
+use super::identity::Identities;
 use super::reader::Reader;
 use super::references::Text;
 use super::sink::Sessions;
@@ -32,13 +33,18 @@ pub(super) struct ReadCaller {
 }
 
 /// Reads all callers, in the order in which they stand in the files: the first that matches is the caller.
-pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<ReadCaller> {
-    let mut callers: Vec<_> = tables.into_iter().map(|(name, reader)| read(name, reader, sessions)).collect();
+pub(super) fn read_all(
+    tables: Vec<(String, Reader<'_>)>,
+    sessions: &Sessions,
+    identities: &Identities,
+) -> Vec<ReadCaller> {
+    let mut callers: Vec<_> =
+        tables.into_iter().map(|(name, reader)| read(name, reader, sessions, identities)).collect();
     callers.sort_by_key(|caller| caller.at);
     callers
 }
 
-fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions) -> ReadCaller {
+fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions, all_identities: &Identities) -> ReadCaller {
     let at = reader.at;
     let matches = read_match(&mut reader);
     let routes = read_routes(&mut reader);
@@ -46,6 +52,7 @@ fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions) -> ReadCa
         let texts = texts.into_iter().filter(|text| all_sessions.exists(&reader, text));
         texts.map(|text| text.value).collect::<BTreeSet<_>>()
     });
+    let identities = all_identities.read_names(&mut reader).map(|names| names.into_iter().collect());
     let derived_token = derived_token::read_for_caller(&mut reader, &name);
     if let Some(options) = &derived_token {
         check_derived(&mut reader, sessions.as_ref(), options.scope, &matches, &routes, all_sessions);
@@ -71,7 +78,7 @@ fn read(name: String, mut reader: Reader<'_>, all_sessions: &Sessions) -> ReadCa
         table.finish();
     }
     reader.finish();
-    let grants = CallerGrants { routes, sessions, requests_per_second, connections, derived_token };
+    let grants = CallerGrants { routes, sessions, identities, requests_per_second, connections, derived_token };
     ReadCaller { rule: CallerRule { name, matches, grants }, rules, namespaces, at }
 }
 
@@ -228,16 +235,19 @@ pub(super) fn attach(
 
 /// Returns true for listeners whose requests `[caller.NAME]` decides; credentials are requested by systemd only.
 const fn has_callers(listener: &Listener) -> bool {
-    matches!(listener.serves, Serves::LocalApi | Serves::ApiProxy(_))
+    matches!(listener.serves, Serves::LocalApi | Serves::ApiProxy(_) | Serves::Identity(_))
 }
 
 /// Returns true if a listener serves one of the routes.
 fn serves_any(listener: &Listener, routes: &BTreeSet<CallerRoute>) -> bool {
-    let is_proxy = matches!(listener.serves, Serves::ApiProxy(_));
-    routes.iter().any(|route| is_proxy_route(*route) == is_proxy)
+    routes.iter().any(|route| match listener.serves {
+        Serves::ApiProxy(_) => is_proxy_route(*route),
+        Serves::Identity(_) => *route == CallerRoute::Identity,
+        _ => !is_proxy_route(*route) && *route != CallerRoute::Identity,
+    })
 }
 
-/// Returns true for routes of an API proxy; the others are those of the local API.
+/// Returns true for routes of an API proxy; others are those of the local API, and that of an identity listener.
 const fn is_proxy_route(route: CallerRoute) -> bool {
     matches!(route, CallerRoute::Proxy | CallerRoute::Credentials)
 }
@@ -305,6 +315,15 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
                 "add a [listener.NAME] with kind = \"api_proxy\", or leave the route out",
             );
         }
+        let has_identity = serving.iter().any(|listener| matches!(listener.serves, Serves::Identity(_)));
+        if !has_identity && rule.grants.routes.contains(&CallerRoute::Identity) {
+            let message = "has the route to an identity listener, and there is none".to_owned();
+            warn(
+                ErrorCode::UnusedSection,
+                message,
+                "add a [listener.NAME] with kind = \"identity\", or leave the route out",
+            );
+        }
         if serving.is_empty() {
             warn(ErrorCode::UnusedSection, "no listener serves callers".to_owned(), "add a [listener.NAME]");
         }
@@ -357,6 +376,10 @@ pub(super) fn describe(rule: &CallerRule) -> Vec<String> {
     does.push(format!("may use {}", rule.grants.route_names().join(", ")));
     does.extend(rule.grants.sessions.as_ref().map(|sessions| {
         format!("may use only the sessions {}", sessions.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+    }));
+    does.extend(rule.grants.identities.as_ref().map(|identities| {
+        let identities = identities.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        format!("may use only the identities {identities}")
     }));
     does.extend(
         rule.grants

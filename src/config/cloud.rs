@@ -1,7 +1,8 @@
 //! `[session.NAME.cloud]`: the `cloud` method, with the parameters and rules of its specification.
 
 use keyward_agent::identity::{
-    CloudEndpoints, CloudIdentityOptions, IdentityOrigin, LoginFields, ManagedIdentity, ProviderVariables,
+    CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityOrigin, LoginFields, ManagedIdentity,
+    ProviderVariables,
 };
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_code::ErrorCode;
@@ -41,12 +42,34 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
         reader.scope.diagnostics.warning(scope.at, &scope.key, (ErrorCode::SettingIgnored, message), advice);
     }
     options.scope = scope.map(|scope| scope.value);
-    if let Err(error) = options.build(Clock::System) {
+    report_variables(&reader, options.build(Clock::System).map(drop));
+    reader.finish();
+    (role, options)
+}
+
+/// Reads an identity for tools, whose resource is that of each token.
+pub(super) fn read_for_tools(mut reader: Reader<'_>) -> CloudIdentityOptions {
+    let from_environment = reader.flag("authenticate_from_environment", false);
+    let from = identity(&mut reader, from_environment);
+    let options = CloudIdentityOptions {
+        resource: String::new(),
+        scope: None,
+        from,
+        overrides: LoginFields::default(),
+        variables: ProviderVariables::of_azure(reader.scope.environment.variables.clone()),
+        endpoints: CloudEndpoints::provider(),
+    };
+    report_variables(&reader, options.build(Clock::System).map(drop));
+    reader.finish();
+    options
+}
+
+/// Reports variables of the machine from which no identity can be built.
+pub(super) fn report_variables(reader: &Reader<'_>, built: Result<(), IdentityError>) {
+    if let Err(error) = built {
         let advice = "fix it on the machine that runs the agent";
         reader.scope.diagnostics.missing_on_host(reader.at, &reader.path, error.to_string(), advice);
     }
-    reader.finish();
-    (role, options)
 }
 
 /// The role; a server that binds by rules has none.

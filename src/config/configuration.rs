@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use keyward_agent::callers::CallerPolicy;
+use keyward_agent::identity_tokens::IdentityTokenOptions;
 use keyward_agent::process::ProcessOptions;
 use keyward_telemetry::audit::AuditOptions;
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Credentials for Docker and git, by name.
     pub credentials: Vec<Credential>,
+    /// Identities for tools, by name.
+    pub identities: Vec<IdentityTokenOptions>,
     /// Callers and their rights; `None` without any, where only the options of listeners decide.
     pub callers: Option<CallerPolicy>,
     /// Devices that record requests, by name.

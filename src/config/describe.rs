@@ -25,7 +25,7 @@ use super::{
     Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, ReadyWhen, SandboxMode, Serves, Session, Sink,
     Template,
 };
-use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
+use super::{audit, caller, credential, derived_token, identity, process, server, systemd_credentials, template};
 
 /// Result of `keyward check` as JSON.
 #[derive(Debug, serde::Serialize)]
@@ -70,8 +70,8 @@ pub struct Description {
 /// Description of one part.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct PartDescription {
-    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `caller`, `audit`, `acl`, `gateway`
-    /// or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `identity`, `caller`, `audit`, `acl`,
+    /// `gateway` or `agent`.
     pub part: &'static str,
     /// The section's name; empty for parts without one.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -116,6 +116,11 @@ impl Description {
             name: credential.name.clone(),
             does: credential::describe(credential),
         });
+        let identities = config.identities.iter().map(|identity| PartDescription {
+            part: "identity",
+            name: identity.name.clone(),
+            does: identity::describe(identity, references),
+        });
         let audit = config.audit.iter().map(|device| PartDescription {
             part: "audit",
             name: device.name.clone(),
@@ -142,6 +147,7 @@ impl Description {
                 .chain(rendered)
                 .chain(listeners)
                 .chain(credentials)
+                .chain(identities)
                 .chain(callers)
                 .chain(audit)
                 .chain(services)
@@ -312,7 +318,10 @@ impl Describer<'_> {
                 let tls = if listener.tls.is_some() { ", over TLS" } else { "" };
                 does.push(format!("serves the API of the server on {address}{mode}{tls}"));
                 does.extend(api_proxy::describe(options, &listener.sessions.join(", ")));
-            } else if is_ui(listener) {
+            } else if let Serves::Identity(identities) = &listener.serves {
+                does.push(format!("serves identities to tools of clouds on {address}{mode}"));
+                does.push(format!("serves tokens of {}", identities.join(", ")));
+            } else if listener.serves.is_ui() {
                 does.push(format!("serves pages for browsers on {address}"));
                 does.push(format!("shows the sessions {}", listener.sessions.join(", ")));
             } else {
@@ -379,14 +388,4 @@ impl Describer<'_> {
         ];
         PartDescription { part: "agent", name: String::new(), does }
     }
-}
-
-#[cfg(feature = "ui")]
-fn is_ui(listener: &Listener) -> bool {
-    matches!(listener.serves, Serves::Ui(_))
-}
-
-#[cfg(not(feature = "ui"))]
-fn is_ui(_: &Listener) -> bool {
-    false
 }

@@ -17,9 +17,10 @@ enum RoleType {
 /// Reads the method's parameters. Returns the role and the identity source.
 pub(super) fn read(mut reader: Reader<'_>) -> (String, GcpIdentityOptions) {
     let role = super::cloud::role(&mut reader, true);
+    let origin = origin(&mut reader);
     let options = GcpIdentityOptions {
-        role: role.clone(),
-        origin: origin(&mut reader),
+        audience: origin.audience_of_role(&role),
+        origin,
         variables: ProviderVariables::of_gcp(reader.scope.environment.variables.clone()),
         endpoints: GcpEndpoints::provider(),
     };
@@ -58,7 +59,7 @@ fn origin(reader: &mut Reader<'_>) -> GcpOrigin {
     }
 }
 
-fn service_account(text: &str) -> Result<String, ValueError> {
+pub(super) fn service_account(text: &str) -> Result<String, ValueError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     if text.bytes().all(is_part) && !text.starts_with('.') {
         return Ok(text.to_owned());

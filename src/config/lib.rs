@@ -41,6 +41,8 @@ mod template;
 mod process;
 mod credential;
 mod systemd_credentials;
+mod identity;
+mod listener_access;
 mod listener;
 mod caller;
 mod audit;

@@ -13,6 +13,10 @@ use url::Host;
 use super::api_proxy;
 use super::derived_token;
 use super::diagnostic::Location;
+use super::identity::Identities;
+use super::listener_access::{
+    MIN_KEY_BYTES, admit, admit_browsers, admit_tools, reject_access_keys, reject_key, reject_keys,
+};
 use super::reader::Reader;
 use super::sink::Sessions;
 use super::systemd_credentials;
@@ -26,39 +30,43 @@ const DEFAULT_SOCKET_MODE: u32 = 0o660;
 /// Threads that serve a listener which forwards requests.
 pub(super) const THREADS: RangeInclusive<usize> = 1..=64;
 
-/// Minimum length of a key that callers send, in bytes.
-const MIN_KEY_BYTES: usize = 16;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     LocalApi,
     Health,
     ApiProxy,
+    Identity,
     Ui,
     SystemdCredentials,
 }
 
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 6] = [
     ("local_api", Kind::LocalApi),
     ("health", Kind::Health),
     ("api_proxy", Kind::ApiProxy),
+    ("identity", Kind::Identity),
     ("ui", Kind::Ui),
     ("systemd_credentials", Kind::SystemdCredentials),
 ];
 
-/// Reads all listeners. Two may not share an address. With callers, their rules decide who may call.
-pub(super) fn read_all(
-    tables: Vec<(String, Reader<'_>)>,
-    context: TemplateContext<'_>,
-    has_callers: bool,
-) -> Vec<Listener> {
+/// Sections that listeners serve.
+#[derive(Clone, Copy)]
+pub(super) struct ListenerContext<'a> {
+    pub(super) templates: TemplateContext<'a>,
+    pub(super) identities: &'a Identities,
+    /// The rules of callers decide who may call.
+    pub(super) has_callers: bool,
+}
+
+/// Reads all listeners. Two may not share an address.
+pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, context: ListenerContext<'_>) -> Vec<Listener> {
     let mut used: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.locate("address").unwrap_or(reader.at);
         let diagnostics = reader.scope.diagnostics;
         let path = reader.path.clone();
-        let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
+        let Some(listener) = read(name.clone(), reader, context) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = used.insert(listener.endpoint.to_string(), (at, name)) {
             let message = (
@@ -72,12 +80,13 @@ pub(super) fn read_all(
     listeners
 }
 
-fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_callers: bool) -> Option<Listener> {
-    let all_sessions = context.sessions;
+fn read(name: String, mut reader: Reader<'_>, context: ListenerContext<'_>) -> Option<Listener> {
+    let ListenerContext { templates, identities, has_callers } = context;
+    let all_sessions = templates.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let (endpoint, at) = read_address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
-        return read_systemd_listener(name, reader, endpoint, at, context);
+        return read_systemd_listener(name, reader, endpoint, at, templates);
     }
     reject_keys(
         &mut reader,
@@ -88,13 +97,14 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     let proxy_tls = tls.clone().filter(|_| kind == Kind::ApiProxy);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
+        (Some(endpoint), Kind::Identity) => admit_tools(&mut reader, endpoint, at, has_callers),
         (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
         (_, Kind::Health) => {
             reject_access_keys(&mut reader);
             AccessMode::AnyLocalUser
         }
         (_, Kind::SystemdCredentials) => AccessMode::SocketPeers,
-        (None, Kind::LocalApi | Kind::ApiProxy) => {
+        (None, Kind::LocalApi | Kind::ApiProxy | Kind::Identity) => {
             reader.secret("key_file", MIN_KEY_BYTES);
             reader.flag("any_local_user", false);
             AccessMode::SocketPeers
@@ -106,6 +116,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         Kind::Health => (Serves::Health, all_sessions.all()),
         Kind::SystemdCredentials => return None,
         Kind::LocalApi => (Serves::LocalApi, read_sessions(&mut reader, all_sessions)),
+        Kind::Identity => (Serves::Identity(identities.read_served(&mut reader)), Vec::new()),
         Kind::Ui => (ui(&mut reader, tls)?, read_sessions(&mut reader, all_sessions)),
         Kind::ApiProxy => {
             reject_key(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
@@ -116,6 +127,9 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
     };
+    if kind != Kind::Identity {
+        reject_key(&mut reader, "identities", "only allowed on a listener of kind = \"identity\"");
+    }
     let threads = if kind == Kind::ApiProxy { reader.number("threads", THREADS) } else { None };
     if kind != Kind::ApiProxy {
         const ONLY_API_PROXY: &str = "only allowed on a listener of kind = \"api_proxy\"";
@@ -206,13 +220,6 @@ fn read_systemd_listener(
     })
 }
 
-/// Rejects the keys that decide who may call, which a health listener has no use for.
-fn reject_access_keys(reader: &mut Reader<'_>) {
-    for key in ["key_file", "any_local_user", "sessions", "derived_token"] {
-        reject_key(reader, key, "not allowed on a health listener, which reports all sessions and serves no token");
-    }
-}
-
 /// Reads the certificate of pages or of an API proxy on TCP; other listeners have no TLS.
 fn tls(reader: &mut Reader<'_>, kind: Kind, endpoint: Option<&Endpoint>) -> Option<ServerCertificate> {
     let why = match (kind, endpoint) {
@@ -238,28 +245,6 @@ fn ui(reader: &mut Reader<'_>, _: Option<ServerCertificate>) -> Option<Serves> {
     let advice = "leave the listener out, or use a build that has them";
     reader.error(at, "kind", "this build has no pages for browsers", advice);
     None
-}
-
-/// Reads the key of a `ui` listener, and checks that browsers reach it without others listening.
-fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: bool, address: Location) -> AccessMode {
-    reject_key(reader, "any_local_user", "not allowed on a ui listener: whoever opens its pages gives the key");
-    let key = reader.secret("key_file", MIN_KEY_BYTES);
-    if reader.locate("key_file").is_none() {
-        reader.missing("key_file", "the file with the key that opens the pages");
-    }
-    let diagnostics = reader.scope.diagnostics;
-    match endpoint {
-        Some(Endpoint::Unix(_)) => {
-            let advice = "write an address such as \"tcp://127.0.0.1:8310\"";
-            diagnostics.error(address, &reader.key("address"), "a browser cannot open a unix socket", advice);
-        }
-        Some(Endpoint::Tcp(socket)) if !tls && !socket.ip().is_loopback() => {
-            let message = format!("would show pages on {} unencrypted", socket.ip());
-            diagnostics.error(address, &reader.key("address"), message, "write tls_cert and tls_key, or use 127.0.0.1");
-        }
-        _ => {}
-    }
-    key.map_or(AccessMode::SocketPeers, AccessMode::Key)
 }
 
 fn read_sessions(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
@@ -306,56 +291,6 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
 
 /// Keys of a unix socket's file.
 const SOCKET_KEYS: [&str; 4] = ["mode", "owner", "group", "shared_folder"];
-
-fn reject_keys(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
-    for key in keys {
-        reject_key(reader, key, why);
-    }
-}
-
-fn reject_key(reader: &mut Reader<'_>, key: &'static str, why: &str) {
-    if let Some(at) = reader.locate(key) {
-        reader.error(at, key, why, "leave it out");
-    }
-}
-
-fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_callers: bool) -> AccessMode {
-    let by_peer = if has_callers { AccessMode::Callers } else { AccessMode::SocketPeers };
-    if let Endpoint::Unix(_) = endpoint {
-        for key in ["key_file", "any_local_user"] {
-            reject_key(reader, key, "not allowed for a unix socket: mode, owner and group decide who may connect");
-        }
-        return by_peer;
-    }
-    let key = reader.secret("key_file", MIN_KEY_BYTES);
-    let key_given = reader.locate("key_file").is_some();
-    let any_local_user = reader.flag("any_local_user", false);
-    if key_given && any_local_user {
-        reader.conflict("any_local_user", "key_file", "callers send the key, or need none");
-    }
-    let diagnostics = reader.scope.diagnostics;
-    if let Endpoint::Tcp(socket) = endpoint {
-        if !socket.ip().is_loopback() {
-            let advice = "use 127.0.0.1 or [::1]; only a health listener may serve other machines";
-            let message = format!("serves tokens on {}, which is not loopback", socket.ip());
-            diagnostics.error(address, &reader.key("address"), message, advice);
-        }
-        if !key_given && !any_local_user && !has_callers {
-            let advice = "name a file with a key that callers must send, or set any_local_user = true";
-            diagnostics.missing(
-                reader.at,
-                &reader.key("key_file"),
-                "missing: any user can connect to a TCP address",
-                advice,
-            );
-        }
-    }
-    match key {
-        Some(key) => AccessMode::Key(key),
-        None if any_local_user => AccessMode::AnyLocalUser,
-        None => by_peer,
-    }
-}
 
 /// `unix:///PATH`, `tcp://ADDRESS:PORT` or `systemd:NAME`.
 pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {

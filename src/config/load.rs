@@ -25,7 +25,7 @@ use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves};
-use super::{agent, audit, caller, credential, listener, process, server, session, sink, template};
+use super::{agent, audit, caller, credential, identity, listener, process, server, session, sink, template};
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> LoadOutcome {
@@ -119,8 +119,13 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
     let listener_locations = locations(&tables);
-    let callers = caller::read_all(top.tables("caller"), &all_sessions);
-    let mut listeners = listener::read_all(tables, context, !callers.is_empty());
+    let identity_tables = top.tables("identity");
+    let identity_locations = locations(&identity_tables);
+    let (identities, identity_names) = identity::read_all(identity_tables);
+    let callers = caller::read_all(top.tables("caller"), &all_sessions, &identity_names);
+    let listener_context =
+        listener::ListenerContext { templates: context, identities: &identity_names, has_callers: !callers.is_empty() };
+    let mut listeners = listener::read_all(tables, listener_context);
     let credentials = credential::read_all(top.tables("credential"), &all_sessions);
     let callers = caller::attach(callers, &mut listeners, &credentials, top.scope.diagnostics);
     valid_listeners.clone_from(&listeners);
@@ -141,7 +146,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     });
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
-    let sections = ["session", "acl", "gateway"];
+    let sections = ["session", "identity", "acl", "gateway"];
     if names.is_empty() && sections.into_iter().all(|part| top.locate(part).is_none()) {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.diagnostics.missing(top.at, "", "no session: there is nothing to do", advice);
@@ -158,6 +163,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
         process: process.map_or(Some(None), |process| process.map(Some))?,
         listeners,
         credentials,
+        identities: identities.into_iter().collect::<Option<_>>()?,
         callers,
         audit,
         #[cfg(feature = "acl")]
@@ -168,6 +174,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
         agent,
     };
     warn_of_unused(diagnostics, &config, &server_locations, &session_locations);
+    warn_of_unused_identities(diagnostics, &config, &identity_locations);
     check_api_proxies(diagnostics, &config, &listener_locations);
     Some(config)
 }
@@ -250,6 +257,18 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
         if !is_used && !templates.any(|template| template.session == *name) {
             let message = (ErrorCode::UnusedSection, "no sink, listener or template uses this session");
             diagnostics.warning(*at, &join("session", name), message, "add a [sink.NAME] or a [listener.NAME]");
+        }
+    }
+}
+
+/// Warns of identities that nothing uses.
+fn warn_of_unused_identities(diagnostics: &Diagnostics, config: &Config, identities: &NamedTables) {
+    for (name, at) in identities {
+        let serves = |listener: &Listener| matches!(&listener.serves, Serves::Identity(all) if all.contains(name));
+        if !config.listeners.iter().any(serves) {
+            let message = (ErrorCode::UnusedSection, "no listener serves this identity");
+            let advice = "add a [listener.NAME] with kind = \"identity\"";
+            diagnostics.warning(*at, &join("identity", name), message, advice);
         }
     }
 }

@@ -48,8 +48,12 @@ pub(super) enum DefaultValue {
 }
 
 /// Headings of listeners that are not of the kind `local_api`, with their kinds.
-const LISTENER_KINDS: [(&str, &str); 3] =
-    [("of an API proxy", "api_proxy"), ("of pages", "ui"), ("for systemd", "systemd_credentials")];
+const LISTENER_KINDS: [(&str, &str); 4] = [
+    ("of an API proxy", "api_proxy"),
+    ("of identities", "identity"),
+    ("of pages", "ui"),
+    ("for systemd", "systemd_credentials"),
+];
 
 /// Returns all sections, in the order of the document.
 pub(super) fn sections() -> &'static [SectionReference] {
@@ -115,7 +119,7 @@ mod tests {
         assert_eq!(key("connect_timeout").default, DefaultValue::Literal("\"5s\""));
         assert_eq!((key("address").kind, key("address").takes_references), ("text", true));
         let kinds: Vec<_> = sections().iter().filter_map(|section| section.listener_kind).collect();
-        assert_eq!(kinds, ["api_proxy", "ui", "systemd_credentials"]);
+        assert_eq!(kinds, ["api_proxy", "identity", "ui", "systemd_credentials"]);
     }
 
     #[test]

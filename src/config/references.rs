@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 81] = [
+pub const REFERENCE_KEYS: [&str; 86] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -44,6 +44,11 @@ pub const REFERENCE_KEYS: [&str; 81] = [
     "gateway.mint.parent_token_file",
     "gateway.token_file",
     "gateway.upstream",
+    "identity.*.cloud.client_id",
+    "identity.*.cloud.object_id",
+    "identity.*.gcp.service_account",
+    "identity.*.jwt.file",
+    "identity.*.resources",
     "listener.*.address",
     "listener.*.credential.*.source",
     "listener.*.key_file",

@@ -118,6 +118,8 @@ pub enum Serves {
     Health,
     /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
+    /// Tokens of these identities, by name, for tools of clouds.
+    Identity(Vec<String>),
     /// Credentials that systemd loads for units.
     SystemdCredentials(Box<SystemdCredentials>),
     /// Pages for a browser, over TLS if there is a certificate.
@@ -131,13 +133,26 @@ impl Serves {
         matches!(self, Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_))
     }
 
+    /// Returns true for pages.
+    #[cfg(feature = "ui")]
+    pub(crate) const fn is_ui(&self) -> bool {
+        matches!(self, Self::Ui(_))
+    }
+
+    /// Returns true for pages, which this build lacks.
+    #[cfg(not(feature = "ui"))]
+    #[expect(clippy::unused_self, reason = "a build with pages uses it")]
+    pub(crate) const fn is_ui(&self) -> bool {
+        false
+    }
+
     /// Returns true if callers of other machines may be served.
     pub const fn allows_other_machines(&self) -> bool {
         match self {
             Self::Health => true,
             #[cfg(feature = "ui")]
             Self::Ui(certificate) => certificate.is_some(),
-            Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_) => false,
+            Self::LocalApi | Self::ApiProxy(_) | Self::Identity(_) | Self::SystemdCredentials(_) => false,
         }
     }
 }

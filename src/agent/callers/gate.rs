@@ -119,7 +119,7 @@ impl CallerGate {
         };
         let facts = identity.facts();
         // A token that is handed out cannot be taken back; a later request can still be refused.
-        let hands_out_token = routes.contains(&CallerRoute::Token);
+        let hands_out_token = routes.iter().any(|route| matches!(route, CallerRoute::Token | CallerRoute::Identity));
         let age = if hands_out_token { ExecutableAge::Current } else { ExecutableAge::Recent };
         let identified = gate.identify(identity, age);
         let (at, rule) = identified.map_err(|(at, refusal)| gate.refuse(at, Some(facts), audited, refusal))?;
@@ -245,6 +245,16 @@ impl<'a> AdmittedCaller<'a> {
     /// Returns true if it may use a session.
     pub(crate) fn permits_session(&self, session: &str) -> bool {
         self.0.is_none_or(|admitted| admitted.rule.grants.permits_session(session))
+    }
+
+    /// Checks that it may use an identity.
+    pub(crate) fn check_identity(&self, identity: &str) -> Result<(), CallerRefusal> {
+        match self.0 {
+            Some(admitted) if !admitted.rule.grants.permits_identity(identity) => {
+                Err(admitted.refuse(CallerRefusal::identity(admitted.rule)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the caller of a response that follows later; `None` without a policy.

@@ -15,6 +15,8 @@ pub enum CallerRoute {
     Proxy,
     /// Reads the secrets of `[credential.NAME]` through an API proxy, as the helpers of Docker and git do.
     Credentials,
+    /// Gets tokens of `[identity.NAME]` at an identity listener.
+    Identity,
     /// Reads the status of the agent.
     Status,
     /// Reads health and metrics.
@@ -23,11 +25,12 @@ pub enum CallerRoute {
 
 impl CallerRoute {
     /// All routes by their name in the configuration.
-    pub const NAMES: [(&'static str, Self); 6] = [
+    pub const NAMES: [(&'static str, Self); 7] = [
         ("token", Self::Token),
         ("refresh", Self::Refresh),
         ("proxy", Self::Proxy),
         ("credentials", Self::Credentials),
+        ("identity", Self::Identity),
         ("status", Self::Status),
         ("health", Self::Health),
     ];
@@ -45,6 +48,8 @@ pub struct CallerGrants {
     pub routes: BTreeSet<CallerRoute>,
     /// Sessions that it may use; `None` for all of the listener.
     pub sessions: Option<BTreeSet<String>>,
+    /// Identities that it may use; `None` for all of the listener.
+    pub identities: Option<BTreeSet<String>>,
     /// Requests a second of all its processes together, as many at once; `None` for no limit.
     pub requests_per_second: Option<u32>,
     /// Connections of all its processes together; `None` for no limit but the listener's.
@@ -86,6 +91,11 @@ impl CallerGrants {
     /// Returns true if it may use a session.
     pub fn permits_session(&self, session: &str) -> bool {
         self.sessions.as_ref().is_none_or(|sessions| sessions.contains(session))
+    }
+
+    /// Returns true if it may use an identity.
+    pub fn permits_identity(&self, identity: &str) -> bool {
+        self.identities.as_ref().is_none_or(|identities| identities.contains(identity))
     }
 
     /// Names of its routes.

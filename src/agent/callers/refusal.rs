@@ -68,6 +68,10 @@ impl CallerRefusal {
         Self::new("session", format!("caller {} may not use that session", rule.name))
     }
 
+    pub(super) fn identity(rule: &CallerRule) -> Self {
+        Self::new("identity", format!("caller {} may not use that identity", rule.name))
+    }
+
     pub(super) fn request(rule: &CallerRule, reason: &'static str, action: &str) -> Self {
         Self::new(reason, format!("caller {} may not {action}; see [caller.{}.proxy]", rule.name, rule.name))
     }

@@ -29,9 +29,23 @@ impl CloudIdentityOptions {
     }
 
     pub(super) fn build_with(&self, persistence: Persistence) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        self.build_for(TokenUse::Login, persistence)
+    }
+
+    /// Creates the source of tokens for tools as [`CloudIdentityOptions::build`] creates that of a login.
+    pub(super) fn build_for_tools(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        self.build_for(TokenUse::Tools, Persistence::new(clock))
+    }
+
+    fn build_for(
+        &self,
+        token_use: TokenUse,
+        persistence: Persistence,
+    ) -> Result<Box<dyn IdentitySource>, IdentityError> {
         select_source(self)?;
         Ok(Box::new(CloudSource {
             options: self.clone(),
+            token_use,
             persistence,
             authority: OnceLock::new(),
             logged_selection: Mutex::new(None),
@@ -62,10 +76,30 @@ impl CloudIdentityOptions {
 /// Suffix of a scope for all permissions of a resource.
 const DEFAULT: &str = "/.default";
 
+/// Use of the tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TokenUse {
+    /// A login, which needs fields of the machine, and a token that is valid for another minute.
+    Login,
+    /// Tools, which need the token alone. Its keeper replaces it before its end, so a short rest is no reason to try again.
+    Tools,
+}
+
+impl TokenUse {
+    /// Longest rest of the validity with which another token is requested at once.
+    const fn min_validity(self) -> Duration {
+        match self {
+            Self::Login => MIN_VALIDITY,
+            Self::Tools => Duration::ZERO,
+        }
+    }
+}
+
 /// The Azure identity of this machine or pod.
 #[derive(Debug)]
 struct CloudSource {
     options: CloudIdentityOptions,
+    token_use: TokenUse,
     persistence: Persistence,
     authority: OnceLock<Transport>,
     /// Description logged last; logged again only on change.
@@ -91,7 +125,9 @@ impl IdentitySource for CloudSource {
         let instance = match (endpoint, &claims) {
             // Only tokens for Azure's own resources name the machine in `xms_mirid` or `xms_az_rid`; others need the
             // document.
-            (IdentityEndpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
+            (IdentityEndpoint::Metadata, claims)
+                if self.token_use == TokenUse::Login && !claims.as_ref().is_some_and(login_fields::names_resource) =>
+            {
                 self.instance().await
             }
             _ => None,
@@ -144,7 +180,7 @@ impl CloudSource {
                 Ok(jwt) => {
                     let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
                     match self.remaining(claims.as_ref()) {
-                        Some(remaining) if remaining <= MIN_VALIDITY => {
+                        Some(remaining) if remaining <= self.token_use.min_validity() => {
                             (AttemptError::Expiring, Some((jwt, claims)).filter(|_| !remaining.is_zero()))
                         }
                         _ => return Ok(attempts.succeed((jwt, claims))),

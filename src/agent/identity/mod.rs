@@ -37,6 +37,7 @@ mod gcp;
 mod cloud_source;
 mod shared_source;
 mod method;
+mod token_origin;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
@@ -63,6 +64,7 @@ pub(crate) use preflight::{PreflightVerdict, preflight};
 pub use provider_variables::ProviderVariables;
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 pub use shared_source::SharedSource;
+pub use token_origin::IdentityTokenOrigin;
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

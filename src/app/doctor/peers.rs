@@ -24,19 +24,11 @@ pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
     let mut peers = Vec::new();
     for session in &config.sessions {
         let by = format!("session {}", session.name);
-        if let IdentityMethod::Cloud(cloud) = &session.identity
-            && matches!(cloud.from, IdentityOrigin::Instance(_))
-        {
-            peers.extend(peer(format!("{by}: identity"), &cloud.endpoints.metadata));
-        }
-        let urls = match &session.identity {
-            IdentityMethod::Aws(aws) => aws.urls(),
-            IdentityMethod::Gcp(gcp) => gcp.urls(),
-            IdentityMethod::CiJob(job) => job.urls(),
-            _ => Vec::new(),
-        };
-        peers.extend(urls.iter().filter_map(|url| peer(format!("{by}: identity"), url)));
+        peers.extend(peers_of_identity(&format!("{by}: identity"), &session.identity));
         peers.extend(peer_of(by, &session.upstream.client));
+    }
+    for identity in &config.identities {
+        peers.extend(peers_of_identity(&format!("identity {}", identity.name), &identity.origin.to_method("")));
     }
     #[cfg(feature = "gateway")]
     if let Some(gateway) = &config.gateway {
@@ -49,6 +41,20 @@ pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
         peers.extend(etcd.endpoints.iter().filter_map(|url| peer("acl: etcd".to_owned(), url)));
     }
     peers
+}
+
+/// The services that an identity comes from.
+fn peers_of_identity(by: &str, identity: &IdentityMethod) -> Vec<NeededPeer> {
+    let urls = match identity {
+        IdentityMethod::Cloud(cloud) if matches!(cloud.from, IdentityOrigin::Instance(_)) => {
+            vec![cloud.endpoints.metadata.clone()]
+        }
+        IdentityMethod::Aws(aws) => aws.urls(),
+        IdentityMethod::Gcp(gcp) => gcp.urls(),
+        IdentityMethod::CiJob(job) => job.urls(),
+        _ => Vec::new(),
+    };
+    urls.iter().filter_map(|url| peer(by.to_owned(), url)).collect()
 }
 
 /// The server of a client, or the proxy in front of it.

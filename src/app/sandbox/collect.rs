@@ -124,6 +124,9 @@ impl SandboxPlan {
             self.add_server(&session.upstream.client, environment);
             self.add_identity(&session.identity, environment);
         }
+        for identity in &config.identities {
+            self.add_identity(&identity.origin.to_method(""), environment);
+        }
         self.programs.variables.extend(config.env_templates.iter().map(|template| template.options.text.name.clone()));
         self.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());
         #[cfg(feature = "acl")]

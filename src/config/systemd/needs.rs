@@ -7,7 +7,7 @@ use keyward_agent::identity::{IdentityMethod, IdentityOrigin};
 use keyward_http::server::Endpoint;
 
 use super::command_lines::{UnitAction, command_lines, unit_actions};
-use crate::{LoadOutcome, Need, NeedKind, OpenFiles, Session};
+use crate::{LoadOutcome, Need, NeedKind, OpenFiles};
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,14 +37,16 @@ impl UnitNeeds {
     /// Computes the needs; `None` if the configuration has errors.
     pub fn new(outcome: &LoadOutcome) -> Option<Self> {
         let config = outcome.config.as_ref()?;
-        let is_of_environment = |session: &Session| match &session.identity {
+        let is_of_environment = |identity: &IdentityMethod| match identity {
             IdentityMethod::Cloud(options) => options.from == IdentityOrigin::Environment,
             _ => false,
         };
+        let identities = config.identities.iter().map(|identity| identity.origin.to_method(""));
         let mut needs = Self {
             executables: config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty()),
             open_files: Some(OpenFiles::new(config).total()).filter(|files| *files > UNIT_OPEN_FILES),
-            azure_variables: config.sessions.iter().any(is_of_environment),
+            azure_variables: config.sessions.iter().any(|session| is_of_environment(&session.identity))
+                || identities.into_iter().any(|identity| is_of_environment(&identity)),
             process: config.process.is_some(),
             ..Self::default()
         };

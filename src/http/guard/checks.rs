@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
 
-use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller};
+use super::{AccessMode, Guard, GuardRejection, GuardRules, LocalCaller, RequiredHeader};
 use crate::server::Peer;
 
 const MAX_URI: usize = 4 * 1024;
@@ -35,7 +35,7 @@ impl Guard {
         let mut key_as_token = false;
         match &self.rules {
             GuardRules::Probes => {}
-            GuardRules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
+            GuardRules::Local { admit, hosts, common, port, body_bytes, chunked, required } => {
                 // HTTP/1.0 has no chunked coding, and needs no `Host` (RFC 9112, 3.2).
                 if request.version() != Version::HTTP_11 {
                     return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
@@ -44,9 +44,9 @@ impl Guard {
                 if !(plain && fields.host.is_some_and(|host| common.iter().any(|known| **known == *host.as_bytes()))) {
                     fields.check_host(request.uri(), hosts, *port)?;
                 }
-                fields.check_not_relayed(*request_header)?;
+                fields.check_not_relayed(*required)?;
                 fields.check_framing(*body_bytes, *chunked)?;
-                admit.admit(peer, self.own_uid, &fields)?;
+                admit.admit(peer, self.own_uid, &fields, *required)?;
                 key_as_token = matches!(admit, AccessMode::Key(key) if fields.token_is(key));
             }
         }
@@ -64,6 +64,10 @@ struct GuardHeaders<'a> {
     key: Option<&'a [u8]>,
     /// Token, or a key in its place, from `X-Vault-Token` or `Authorization: Bearer`.
     token: Option<&'a [u8]>,
+    /// Key from `X-IDENTITY-HEADER`.
+    identity: Option<&'a [u8]>,
+    /// Whole value of `Authorization`.
+    authorization: Option<&'a [u8]>,
     length: Option<&'a HeaderValue>,
     encoding: Option<&'a HeaderValue>,
 }
@@ -86,7 +90,12 @@ impl<'a> GuardHeaders<'a> {
                     set_once(&mut fields.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
                 }
                 "x-vault-token" => set_once(&mut fields.token, value.as_bytes(), "key", MANY_KEYS)?,
+                "x-identity-header" => {
+                    let message = "there is more than one X-IDENTITY-HEADER";
+                    set_once(&mut fields.identity, value.as_bytes(), "key", message)?;
+                }
                 "authorization" => {
+                    fields.authorization = fields.authorization.or(Some(value.as_bytes()));
                     if let Some(token) = bearer(value.as_bytes()) {
                         set_once(&mut fields.token, token, "key", MANY_KEYS)?;
                     }
@@ -126,6 +135,11 @@ impl<'a> GuardHeaders<'a> {
         self.token.is_some_and(|token| secret::ct_eq(key, token))
     }
 
+    /// Returns the key as clients of cloud identities send it.
+    fn identity_key(&self) -> Option<&'a [u8]> {
+        self.identity.or(self.key).or(self.token).or(self.authorization)
+    }
+
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), GuardRejection> {
         let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
             return reject(StatusCode::BAD_REQUEST, "host", "the Host header is missing or unreadable");
@@ -147,13 +161,20 @@ impl<'a> GuardHeaders<'a> {
         Ok(())
     }
 
-    fn check_not_relayed(&self, needed: bool) -> Result<(), GuardRejection> {
+    fn check_not_relayed(&self, required: RequiredHeader) -> Result<(), GuardRejection> {
         if self.relayed {
             return reject(StatusCode::BAD_REQUEST, "forwarded", "requests forwarded by a proxy are not allowed");
         }
         match self.request {
             Some(value) if value.as_bytes() == b"true" => Ok(()),
-            None if !needed => Ok(()),
+            None if required == RequiredHeader::None => Ok(()),
+            None if required == RequiredHeader::Identity => {
+                if self.identity_key().is_some() {
+                    return Ok(());
+                }
+                let message = "the request has neither X-IDENTITY-HEADER nor Authorization nor X-Keyward-Key";
+                reject(StatusCode::UNAUTHORIZED, "request_header", message)
+            }
             Some(_) => reject(StatusCode::PRECONDITION_FAILED, "request_header", "X-Vault-Request must be true"),
             None => {
                 let message = "the header X-Vault-Request: true is missing";
@@ -186,7 +207,13 @@ impl<'a> GuardHeaders<'a> {
 }
 
 impl AccessMode {
-    fn admit(&self, peer: &Peer, own_uid: u32, fields: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
+    fn admit(
+        &self,
+        peer: &Peer,
+        own_uid: u32,
+        fields: &GuardHeaders<'_>,
+        required: RequiredHeader,
+    ) -> Result<(), GuardRejection> {
         if matches!(peer, Peer::Tcp { address, .. } if !address.ip().is_loopback()) {
             return reject(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
         }
@@ -202,6 +229,7 @@ impl AccessMode {
             (Self::SocketPeers, Peer::Tcp { .. }) => {
                 reject(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
             }
+            (Self::Key(key), _) if required == RequiredHeader::Identity => check_key(key, fields.identity_key()),
             (Self::Key(key), _) => check_key(key, fields.key.or(fields.token)),
         }
     }

@@ -104,9 +104,19 @@ enum GuardRules {
         port: Option<u16>,
         body_bytes: u64,
         chunked: bool,
-        /// `X-Vault-Request: true` is required.
-        request_header: bool,
+        required: RequiredHeader,
     },
+}
+
+/// Header that a request must have because neither a web page nor a fetched URL can set it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequiredHeader {
+    /// `X-Vault-Request: true`.
+    Request,
+    /// A header of the clients of cloud identities, which may also hold the listener's key.
+    Identity,
+    /// None: the API itself requires a credential.
+    None,
 }
 
 impl Guard {
@@ -137,7 +147,7 @@ impl Guard {
             port,
             body_bytes: 64 * 1024,
             chunked: false,
-            request_header: true,
+            required: RequiredHeader::Request,
         };
         Self {
             rules,
@@ -161,8 +171,18 @@ impl Guard {
     /// kept out by the credential that the API itself requires in `Authorization`.
     #[must_use]
     pub fn without_request_header(mut self) -> Self {
-        if let GuardRules::Local { request_header, .. } = &mut self.rules {
-            *request_header = false;
+        if let GuardRules::Local { required, .. } = &mut self.rules {
+            *required = RequiredHeader::None;
+        }
+        self
+    }
+
+    /// Accepts the clients of cloud identities: in place of `X-Vault-Request: true` they send `X-IDENTITY-HEADER` (App Service) or
+    /// `Authorization` (AWS), each of which may hold the listener's key as it is.
+    #[must_use]
+    pub fn for_identity_clients(mut self) -> Self {
+        if let GuardRules::Local { required, .. } = &mut self.rules {
+            *required = RequiredHeader::Identity;
         }
         self
     }

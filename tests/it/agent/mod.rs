@@ -16,6 +16,8 @@ mod derived_tokens;
 mod folder_acl;
 #[cfg(feature = "dev")]
 mod identity;
+#[cfg(all(feature = "dev", feature = "acl"))]
+mod identity_api;
 #[cfg(feature = "dev")]
 mod recovery;
 #[cfg(feature = "dev")]

@@ -17,7 +17,7 @@ fn check(text: &str) -> (Vec<String>, Vec<String>) {
 #[test]
 fn errors_of_callers_come_with_advice() {
     let criteria = "write uid, gid, group, unit, cgroup, pod or executable, or everyone = true for every process";
-    let routes = "\"token\", \"refresh\", \"proxy\", \"credentials\", \"status\" or \"health\"";
+    let routes = "\"token\", \"refresh\", \"proxy\", \"credentials\", \"identity\", \"status\" or \"health\"";
     for (text, expected) in [
         ("[caller.a]\nroutes = [\"token\"]\n", format!("a.toml:1:9: caller.a: matches no process: it has no criterion; {criteria}")),
         ("[caller.a]\nuid = \"0\"\n", format!("a.toml:1:9: caller.a.routes: missing; list what it may use: {routes}")),

@@ -63,7 +63,7 @@ fn an_unknown_key_comes_with_a_suggestion_or_the_known_keys() {
         "\"\\u001b[31m\" = 1\n",
         &[concat!(
             "a.toml:1:1: \"\\u{1b}[31m\": an unknown key; ",
-            "known keys: agent, log, server, session, sink, templates, template, env_template, process, listener, caller, credential, audit, acl, gateway"
+            "known keys: agent, log, server, session, sink, templates, template, env_template, process, listener, identity, caller, credential, audit, acl, gateway"
         )],
     );
 }
@@ -338,7 +338,7 @@ fn a_listener_needs_access_control() {
                 "a.toml:16:11: listener.e.address: \"tcp://localhost:1\" is not a TCP address; ",
                 "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""
             ),
-            "a.toml:17:8: listener.e.kind: \"metrics\" is not a known value; write \"local_api\", \"health\", \"api_proxy\", \"ui\" or \"systemd_credentials\"",
+            "a.toml:17:8: listener.e.kind: \"metrics\" is not a known value; write \"local_api\", \"health\", \"api_proxy\", \"identity\", \"ui\" or \"systemd_credentials\"",
             "a.toml:20:1: listener.f.address: also the address of listener a, at a.toml:2:1; give each listener its own address",
             concat!(
                 "a.toml:21:1: listener.f.sessions: not allowed on a health listener, ",

@@ -21,14 +21,25 @@ pub use endpoints::GcpEndpoints;
 /// Options of the `gcp` method.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GcpIdentityOptions {
-    /// Role on the server, which the proof names as its audience.
-    pub role: String,
+    /// Audience of the proof.
+    pub audience: String,
     /// Origin of the proof.
     pub origin: GcpOrigin,
     /// Variables of Google Cloud, read once.
     pub variables: ProviderVariables,
     /// URLs of Google's services.
     pub endpoints: GcpEndpoints,
+}
+
+impl GcpOrigin {
+    /// Returns the audience that the server's method requires for a role: it ends in `vault/ROLE`
+    /// (developer.hashicorp.com, "Google Cloud auth method").
+    pub fn audience_of_role(&self, role: &str) -> String {
+        match self {
+            Self::Instance { .. } => format!("http://vault/{role}"),
+            Self::SignJwt { .. } | Self::Key { .. } => format!("vault/{role}"),
+        }
+    }
 }
 
 /// Origin of a proof, which is the type of the role.

@@ -59,7 +59,7 @@ impl IdentitySource for GcpSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let jwt = self.get_token().await?;
         let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
-        let audience = Some(self.audience());
+        let audience = Some(self.options.audience.clone());
         Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields: LoginFields::default(), claims, audience })))
     }
 
@@ -91,16 +91,6 @@ impl GcpSource {
         }
     }
 
-    /// Returns the audience that the server's method requires: it ends in `vault/ROLE`
-    /// (developer.hashicorp.com, "Google Cloud auth method").
-    fn audience(&self) -> String {
-        let role = &self.options.role;
-        match self.options.origin {
-            GcpOrigin::Instance { .. } => format!("http://vault/{role}"),
-            GcpOrigin::SignJwt { .. } | GcpOrigin::Key { .. } => format!("vault/{role}"),
-        }
-    }
-
     async fn get_token(&self) -> Result<SecretString, IdentityError> {
         let endpoint = match self.options.origin {
             GcpOrigin::SignJwt { .. } => IdentityEndpoint::Authority,
@@ -120,7 +110,7 @@ impl GcpSource {
         let base = endpoints.metadata_url(variables).map_err(AttemptError::setting)?;
         match origin {
             GcpOrigin::Instance { service_account } => {
-                metadata::identity_token(Transport::machine()?, &base, service_account, &self.audience()).await
+                metadata::identity_token(Transport::machine()?, &base, service_account, &self.options.audience).await
             }
             GcpOrigin::SignJwt { service_account } => {
                 let machine = Transport::machine()?;
@@ -153,7 +143,7 @@ impl GcpSource {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or(Duration::ZERO)
             .as_secs();
-        json!({ "sub": service_account, "iss": service_account, "aud": self.audience(), "iat": now, "exp": now + JWT_SECONDS })
+        json!({ "sub": service_account, "iss": service_account, "aud": self.options.audience, "iat": now, "exp": now + JWT_SECONDS })
     }
 
     fn credentials(&self) -> Result<&Transport, AttemptError> {

@@ -26,7 +26,7 @@ const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/default";
 fn options(server: &MockServer, origin: GcpOrigin) -> GcpIdentityOptions {
     let host = ("GCE_METADATA_HOST".to_owned(), server.address().to_string());
     GcpIdentityOptions {
-        role: "web".to_owned(),
+        audience: origin.audience_of_role("web"),
         origin,
         variables: ProviderVariables::of_gcp([host]),
         endpoints: GcpEndpoints::provider(),

@@ -20,6 +20,12 @@ macro_rules! with_server {
     };
 }
 
+macro_rules! with_identity {
+    ($text:literal) => {
+        concat!("[identity.a]\nresources = [\"x\"]\n", $text)
+    };
+}
+
 macro_rules! with_gateway {
     ($text:literal) => {
         concat!(
@@ -131,6 +137,12 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             "[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n@\n"
         )],
     ),
+    (
+        "`[listener.NAME]` of identities",
+        &[with_identity!(
+            "[identity.a.cloud]\n[listener.a]\nkind = \"identity\"\naddress = \"unix:///run/keyward/a.sock\"\n@\n"
+        )],
+    ),
     #[cfg(feature = "ui")]
     (
         "`[listener.NAME]` of pages",
@@ -177,6 +189,16 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
              [credential.a]\nhosts = [\"registry.example.com\"]\npath = \"secret/data/registry\"\n@\n"
         )],
     ),
+    (
+        "`[identity.NAME]`",
+        &[concat!(
+            "[listener.a]\nkind = \"identity\"\naddress = \"unix:///run/keyward/a.sock\"\n",
+            "[identity.a]\nresources = [\"x\"]\n@\n[identity.a.cloud]\n"
+        )],
+    ),
+    ("`[identity.NAME.cloud]`", &[with_identity!("[identity.a.cloud]\n@\n")]),
+    ("`[identity.NAME.gcp]`", &[with_identity!("[identity.a.gcp]\n@\n")]),
+    ("`[identity.NAME.jwt]`", &[with_identity!("[identity.a.jwt]\nfile = \"/run/jwt\"\n@\n")]),
     (
         "`[caller.NAME]`",
         &[with_session!(

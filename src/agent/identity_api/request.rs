@@ -1,0 +1,94 @@
+//! A request to a form, the token that it gets, and its refusals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+
+use crate::identity_tokens::{IdentityTokens, NoIdentityToken};
+use crate::token::Token;
+
+/// A request that may use an identity.
+pub(super) struct FormRequest<'a> {
+    pub(super) identity: &'a IdentityTokens,
+    /// Parameters of the query, each given once.
+    pub(super) query: BTreeMap<String, String>,
+}
+
+/// Token for a request.
+pub(super) struct FoundToken {
+    pub(super) token: Arc<Token>,
+    /// Seconds from 1970 to its end.
+    pub(super) expires_on: u64,
+}
+
+/// Refusal of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FormError {
+    pub(super) status: StatusCode,
+    /// Outcome for metrics, logs and the audit.
+    pub(super) outcome: &'static str,
+    /// Message for the tool: the problem and the remedy.
+    pub(super) message: String,
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// Response of a form.
+pub(super) type FormResponse = Response<Full<Bytes>>;
+
+impl FormError {
+    pub(super) fn new(status: StatusCode, outcome: &'static str, message: impl Into<String>) -> Self {
+        Self { status, outcome, message: message.into(), retry_after: None }
+    }
+
+    /// A request that breaks a rule of its form.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid", message)
+    }
+}
+
+impl<'a> FormRequest<'a> {
+    /// Reads a query.
+    pub(super) fn new(identity: &'a IdentityTokens, query: Option<&str>) -> Result<Self, FormError> {
+        let mut parameters = BTreeMap::new();
+        for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            // Of two values, the one that is checked might not be the one that is used.
+            if parameters.insert(name.to_ascii_lowercase(), value.into_owned()).is_some() {
+                return Err(FormError::invalid("a query parameter is given twice"));
+            }
+        }
+        Ok(Self { identity, query: parameters })
+    }
+
+    /// Returns a parameter that is not empty.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the token for the resource that the query names.
+    pub(super) fn find_token(&self) -> Result<FoundToken, FormError> {
+        let requested =
+            self.parameter("resource").ok_or_else(|| FormError::invalid("the query parameter resource is missing"))?;
+        let (_, token) = self.identity.find(requested).map_err(|reason| match reason {
+            NoIdentityToken::NotListed => {
+                let shown: String = requested.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+                let name = self.identity.name();
+                let message = format!("the resource {shown} is not listed: add it to resources of [identity.{name}]");
+                FormError::new(StatusCode::FORBIDDEN, "not_listed", message)
+            }
+            NoIdentityToken::Unavailable { reason, retry_after } => FormError {
+                retry_after: Some(retry_after),
+                ..FormError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason.to_string())
+            },
+        })?;
+        let end = token.expires.map_or(SystemTime::UNIX_EPOCH, |expires| expires.wall);
+        let expires_on = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        Ok(FoundToken { token, expires_on })
+    }
+}
+
+/// Longest part of a resource's name in a message, in characters.
+const MAX_SHOWN: usize = 200;
