@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValue;
 use clap::{Arg, Command};
 use clap_complete::Shell;
 use keyward_config::{self as config, Environment};
@@ -135,10 +136,35 @@ fn add_names(shell: Shell, script: &str, command: &Command) -> String {
         Shell::Fish => {
             let commands: Vec<&str> =
                 command.get_subcommands().filter(|command| takes_session(command)).map(Command::get_name).collect();
-            format!("{script}{}", FISH.replace("COMMANDS", &commands.join(" ")))
+            let names = FISH.replace("COMMANDS", &commands.join(" "));
+            format!("{script}{names}{}", fish_values(command, ""))
         }
         _ => script.to_owned(),
     }
+}
+
+/// Returns the lines of Fish that complete positional arguments of listed values, for all commands below one: `clap_complete` has none.
+fn fish_values(command: &Command, condition: &str) -> String {
+    let mut lines = String::new();
+    for below in command.get_subcommands() {
+        let condition = format!("{condition}__fish_seen_subcommand_from {}", below.get_name());
+        for argument in below.get_positionals().filter(|argument| !argument.is_hide_set()) {
+            let values: Vec<String> = argument.get_possible_values().iter().map(fish_value).collect();
+            if !values.is_empty() {
+                let values = values.join(" ");
+                lines.push_str(&format!("complete -c keyward -n \"{condition}\" -f -a \"{values}\"\n"));
+            }
+        }
+        lines.push_str(&fish_values(below, &format!("{condition}; and ")));
+    }
+    lines
+}
+
+/// Returns a value and its help as a word of Fish, within double quotes.
+fn fish_value(value: &PossibleValue) -> String {
+    let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+    let help: String = help.chars().filter(|c| !matches!(c, '\'' | '"' | '$' | '\\')).collect();
+    format!("{}\\t'{help}'", value.get_name())
 }
 
 /// Returns true for a command with `--session`, or with such a command below it.
@@ -205,5 +231,13 @@ mod tests {
         check("token -", None);
         check("tok", None);
         check("status ", None);
+    }
+
+    #[test]
+    fn fish_completes_the_faults_of_the_demonstration_with_their_help() {
+        let lines = fish_values(&crate::cli::command(), "");
+        let wanted =
+            "complete -c keyward -n \"__fish_seen_subcommand_from dev; and __fish_seen_subcommand_from break\" ";
+        assert!(lines.lines().any(|line| line.starts_with(wanted) && line.contains("server\\t'")), "{lines}");
     }
 }
