@@ -12,8 +12,8 @@ use maud::Markup;
 pub(super) type PageResponse = Response<Full<Bytes>>;
 
 /// Nothing is loaded from elsewhere, no script stands in a page, and no other page may frame it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; \
-                      base-uri 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 fn respond(status: StatusCode, content_type: &'static str, cache: &'static str, body: Bytes) -> PageResponse {
     let mut response = Response::new(Full::new(body));

@@ -65,6 +65,7 @@ struct Router {
 }
 
 const STYLE: &str = include_str!("assets/style.css");
+const MARK: &str = include_str!("assets/mark.svg");
 const HTMX: &str = include_str!("assets/htmx-2.0.11.min.js");
 
 impl Router {
@@ -72,6 +73,9 @@ impl Router {
         match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/static/style.css") => {
                 return response::file("text/css; charset=utf-8", STYLE);
+            }
+            (&Method::GET | &Method::HEAD, "/static/mark.svg") => {
+                return response::file("image/svg+xml", MARK);
             }
             (&Method::GET | &Method::HEAD, "/static/htmx.js") => {
                 return response::file("text/javascript; charset=utf-8", HTMX);

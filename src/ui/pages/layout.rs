@@ -36,6 +36,7 @@ impl Frame {
                     meta name="color-scheme" content="light dark";
                     meta name="htmx-config" content=(HTMX);
                     title { (title) " - keyward" }
+                    link rel="icon" type="image/svg+xml" href="/static/mark.svg";
                     link rel="stylesheet" href="/static/style.css";
                     script src="/static/htmx.js" defer {}
                 }
@@ -64,7 +65,7 @@ impl Frame {
         html! {
             header.top {
                 div.bar {
-                    a.brand href="/agent" { (mark()) "keyward" }
+                    a.brand href="/agent" { img src="/static/mark.svg" alt="" width="26" height="26"; "keyward" }
                     @if self.has_key || self.has_acl_token {
                         form.search role="search" method="get" action="/search" {
                             label.hidden for="search" { "Search" }
@@ -91,17 +92,6 @@ impl Frame {
 fn root(path: &str) -> &str {
     let end = path[1..].find('/').map_or(path.len(), |at| at + 1);
     &path[..end]
-}
-
-/// The mark of keyward: a key in a shield. The name beside it says the same.
-pub(super) fn mark() -> Markup {
-    html! {
-        svg.mark viewBox="0 0 24 24" width="26" height="26" aria-hidden="true" focusable="false" {
-            path.shield d="M12 1.2 21.2 4.3V11c0 5.7-3.9 10-9.2 11.8C6.7 21 2.8 16.7 2.8 11V4.3Z" {}
-            circle.key cx="12" cy="8.4" r="2.7" {}
-            path.key d="M12 11.1V18M12 14.3h2.7M12 17.3h2.7" {}
-        }
-    }
 }
 
 /// Builds the page for an error.

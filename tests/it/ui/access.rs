@@ -36,7 +36,7 @@ async fn pages_open_with_the_key_in_a_cookie_that_no_script_and_no_other_site_ge
 #[tokio::test]
 async fn every_response_forbids_foreign_content_and_frames() {
     let pages = Pages::start();
-    for path in ["/sign-in", "/static/style.css", "/static/htmx.js", "/agent", "/nothing"] {
+    for path in ["/sign-in", "/static/style.css", "/static/mark.svg", "/static/htmx.js", "/agent", "/nothing"] {
         let response = pages.browser.get(path).send().await.unwrap();
         let policy = response.headers()["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; "), "{path}: {policy}");
