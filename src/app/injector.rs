@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
 use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, ReadyMetrics};
+use keyward_agent::secrets::SecretRegistries;
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_http::guard::{AccessMode, GuardOptions};
 use keyward_http::server::{Endpoint, HttpMetrics, Listener, ListenerLimits, ListenerMetrics};
@@ -124,6 +125,7 @@ impl Injector {
             health,
             status_registry: StatusRegistry::default(),
             session_statuses: SessionStatusRegistry::default(),
+            secrets: SecretRegistries::default(),
             callers: CallerGate::default(),
             caller_tokens: CallerTokens::default(),
             guard: GuardOptions { allowed_hosts: [].into(), admit: AccessMode::AnyLocalUser },

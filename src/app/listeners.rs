@@ -178,6 +178,7 @@ fn serve(
                 health: shared.health,
                 status_registry: shared.status_registry,
                 session_statuses: shared.session_statuses,
+                secrets: shared.secrets,
                 callers,
                 caller_tokens: inputs.caller_tokens.tokens.clone(),
                 guard: options.guard.clone(),

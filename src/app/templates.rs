@@ -124,6 +124,7 @@ fn plan_registry<'a>(
             offline: offline.map(|offline| (offline, bound_to(session))),
         });
         let (registry, worker) = registry.with_context(origin)?;
+        shared.secrets.insert(name, &registry);
         Ok((registry, Box::pin(worker.run(claim.stop.clone()))))
     })
 }

@@ -38,6 +38,7 @@ mod gateway;
 mod running_process;
 mod agent_token;
 mod readiness;
+mod refresh;
 mod reload;
 mod status;
 mod audit;
@@ -131,6 +132,12 @@ enum Command {
     /// Make the running agent log in now, without waiting
     #[command(after_help = "Examples:\n  keyward retry web -c /etc/keyward/keyward.toml\n  keyward retry web --force")]
     Retry(agent_token::Retry),
+    /// Make the running agent read the secrets of its templates again
+    #[command(
+        after_help = "Examples:\n  keyward refresh                          # after a secret was changed on the server\n  \
+                      keyward refresh secret/data/web --session web\n  keyward refresh database/creds/web --force"
+    )]
+    Refresh(refresh::Refresh),
     /// Make the running agent read its configuration again
     #[command(after_help = "Example:\n  sudo keyward reload -c /etc/keyward/keyward.toml")]
     Reload(reload::Reload),
@@ -290,6 +297,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::Status(status) => status.run(),
         Command::Token(token) => token.run(),
         Command::Retry(retry) => Ok(retry.run()),
+        Command::Refresh(refresh) => refresh.run(),
         Command::Reload(reload) => reload.run(),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),

@@ -6,6 +6,7 @@
 //! | `GET /agent/v1/status` | 200 with what each session of this listener is doing |
 //! | `POST /agent/v1/check[?session=NAME]` | 200 after a check by the server, 429 and `Retry-After` after too many |
 //! | `POST /agent/v1/retry[?session=NAME][&force=true]` | 200 where there is a token after one more login, 503 where there is none, 429 where none may be tried yet |
+//! | `POST /agent/v1/refresh[?session=NAME][&path=PATH][&force=true]` | 200 with the outcome for each secret of the session's templates |
 //! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
 //! | `GET /metrics` | OpenMetrics text |
 //!
@@ -17,6 +18,7 @@ mod check;
 mod metrics;
 mod health_endpoints;
 mod query;
+mod refresh;
 mod retry;
 mod token;
 mod token_wait;
@@ -39,6 +41,7 @@ use keyward_telemetry::status_registry::StatusRegistry;
 
 use crate::caller_tokens::CallerTokens;
 use crate::callers::CallerGate;
+use crate::secrets::SecretRegistries;
 use crate::session_status::SessionStatusRegistry;
 use crate::token::SessionHandle;
 
@@ -75,6 +78,8 @@ pub struct LocalApiDeps {
     pub status_registry: StatusRegistry,
     /// Status of sessions, of which callers see those that the listener serves.
     pub session_statuses: SessionStatusRegistry,
+    /// Secrets of the sessions' templates, which a caller may have read again.
+    pub secrets: SecretRegistries,
     /// Rights of callers; the default lets every admitted request pass.
     pub callers: CallerGate,
     /// Tokens that callers get instead of a session's; the default has none.

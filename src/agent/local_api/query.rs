@@ -15,6 +15,7 @@ pub(super) struct Query<'a> {
     pub(super) wait: Duration,
     pub(super) after: Option<Cow<'a, str>>,
     pub(super) force: bool,
+    pub(super) path: Option<Cow<'a, str>>,
 }
 
 /// Error of a query string, without its values.
@@ -46,6 +47,7 @@ impl<'a> Query<'a> {
             }
             match &*name {
                 "session" => query.session = Some(value),
+                "path" => query.path = Some(value),
                 "after" => query.after = Some(value),
                 "wait" => query.wait = parse_wait(&value)?,
                 "force" => query.force = value.parse().map_err(|_| QueryError::InvalidForce)?,

@@ -18,10 +18,11 @@ use super::query::{self, Query};
 use super::retry::RetryQuery;
 use super::token::{CALLER_TOKEN_WAIT, ServedSession, note_token};
 use super::token_wait::{TokenWait, WaitSlots};
-use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
+use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, refresh, retry};
 use crate::caller_tokens::{PendingProcessToken, TokenMap};
 use crate::callers::{AdmittedCaller, CallerRefusal};
 use crate::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
+use crate::secrets::RefreshScope;
 use crate::token::SessionHandle;
 
 type ApiFuture = server::ResponseFuture<Full<Bytes>>;
@@ -143,6 +144,7 @@ impl Api {
             Route::Token => return self.token(caller, request),
             Route::Check => return self.check(caller, request),
             Route::Retry => return self.retry(caller, request),
+            Route::Refresh => return self.refresh(caller, request),
             Route::Status => {
                 let visible = |name: &String| self.names.contains(name) && caller.caller.permits_session(name);
                 ApiFuture::ready(health_endpoints::status(&self.deps, visible))
@@ -226,6 +228,15 @@ impl Api {
         let request = RetryQuery { force: query.force, is_session: !served.has_caller_token, last_error };
         let response = retry::retry(Arc::clone(&served.reader), served.handle.clone(), request, clock, stop);
         Ok(self.checking.wait(response))
+    }
+
+    fn refresh<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+        let query = Query::parse(request.uri().query(), &["session", "path", "force"])?;
+        let (name, served) = self.named_session(caller, query.session.as_deref())?;
+        self.record_grant(caller, "refresh", name, served, request);
+        let scope = RefreshScope { path: query.path.map(Cow::into_owned), replaces: query.force };
+        let registry = self.deps.secrets.find(name);
+        Ok(self.checking.wait(refresh::refresh(registry, scope, self.deps.stop.clone())))
     }
 
     /// Returns the session that a request names, or the only one that the caller may use, with the caller token in

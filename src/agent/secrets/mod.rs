@@ -21,6 +21,7 @@ mod renewer;
 
 // 2: many secrets
 mod registry;
+mod refresh;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
@@ -34,6 +35,8 @@ pub use self::derived_token::{DerivedTokenDeps, DerivedTokenManager};
 pub use self::metrics::SecretMetrics;
 pub(crate) use self::pem_blocks::PemBlock;
 pub use self::persisted_secrets::OfflineOptions;
+pub use self::refresh::SecretRegistries;
+pub(crate) use self::refresh::{RefreshOutcome, RefreshScope, RefreshedSecret};
 pub(crate) use self::registry::Subscription;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 pub use self::renewer::{SecretRenewer, SecretRenewerDeps};

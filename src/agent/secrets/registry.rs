@@ -1,7 +1,7 @@
 //! Registry of the secrets that templates use: each is read and renewed once, however many use it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use keyward_credentials::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
@@ -50,7 +50,7 @@ pub struct SecretRegistryDeps {
 pub struct SecretRegistry(Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     deps: SecretRegistryDeps,
     circuit_breaker: CircuitBreaker,
     retry_budget: QuickRetryBudget,
@@ -62,6 +62,7 @@ struct Inner {
 #[derive(Debug)]
 struct SharedSecret {
     watch: CredentialWatch<SecretResponse>,
+    refresh_signal: RefreshSignal,
     subscriptions: usize,
     stop: CancellationToken,
 }
@@ -79,7 +80,7 @@ pub struct RegistryWorker {
     commands: mpsc::UnboundedReceiver<Command>,
     tokens: TokenWatch,
     persisted: Option<PersistedSecrets>,
-    registry: std::sync::Weak<Inner>,
+    registry: Weak<Inner>,
 }
 
 /// A subscription to one secret, which is renewed while there is one.
@@ -89,6 +90,13 @@ pub(crate) struct Subscription {
     pub watch: CredentialWatch<SecretResponse>,
     request: SecretRequest,
     registry: SecretRegistry,
+}
+
+/// A secret of a registry, as a request sees it.
+pub(super) struct Refreshable {
+    pub(super) request: SecretRequest,
+    pub(super) watch: CredentialWatch<SecretResponse>,
+    pub(super) signal: RefreshSignal,
 }
 
 impl SecretRegistry {
@@ -135,13 +143,14 @@ impl SecretRegistry {
             rewrite_interval: deps.rewrite_interval,
             grace: GRACE,
         };
+        let refresh_signal = RefreshSignal::new(deps.clock.clone());
         let renewer_deps = SecretRenewerDeps {
             publisher,
             projection: |_, response, _| Ok(response.clone()),
             upstream: deps.upstream.clone(),
             tokens: deps.tokens.clone(),
             session: deps.session.clone(),
-            refresh_signal: RefreshSignal::new(deps.clock.clone()),
+            refresh_signal: refresh_signal.clone(),
             clock: deps.clock.clone(),
             health: None,
             circuit_breaker: Some(self.0.circuit_breaker.clone()),
@@ -149,7 +158,8 @@ impl SecretRegistry {
             metrics: deps.metrics.clone(),
         };
         let stop = CancellationToken::new();
-        secrets.insert(request.clone(), SharedSecret { watch: watch.clone(), subscriptions: 1, stop: stop.clone() });
+        let shared = SharedSecret { watch: watch.clone(), refresh_signal, subscriptions: 1, stop: stop.clone() };
+        secrets.insert(request.clone(), shared);
         // Sending only fails during shutdown.
         let _ = self.0.commands.send(Command::Run(Box::new(SecretRenewer::new(options, renewer_deps)), stop));
         Subscription { watch, request: request.clone(), registry: self.clone() }
@@ -158,6 +168,26 @@ impl SecretRegistry {
     /// Returns the time between writes whose result tells no end; `None` for never.
     pub(crate) fn rewrite_interval(&self) -> Option<Duration> {
         self.0.deps.rewrite_interval
+    }
+
+    /// Returns the secrets that something uses.
+    pub(super) fn refreshables(&self) -> Vec<Refreshable> {
+        let secrets = self.0.secrets.lock();
+        let used = secrets.iter().filter(|(_, secret)| secret.subscriptions > 0);
+        let refreshable = |(request, secret): (&SecretRequest, &SharedSecret)| Refreshable {
+            request: request.clone(),
+            watch: secret.watch.clone(),
+            signal: secret.refresh_signal.clone(),
+        };
+        used.map(refreshable).collect()
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) const fn from_inner(inner: Arc<Inner>) -> Self {
+        Self(inner)
     }
 
     /// Number of secrets.

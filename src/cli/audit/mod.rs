@@ -65,8 +65,8 @@ pub(super) struct Records {
 }
 
 /// Routes of records.
-const ROUTES: [&str; 9] =
-    ["token", "check", "retry", "status", "proxy", "systemd_credential", "acl", "gateway", "other"];
+const ROUTES: [&str; 10] =
+    ["token", "check", "retry", "refresh", "status", "proxy", "systemd_credential", "acl", "gateway", "other"];
 
 impl Audit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
 use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::secrets::SecretRegistries;
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind, TokenPublisher};
 use keyward_credentials::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -80,6 +81,7 @@ impl Scene {
             health: self.health.clone(),
             status_registry: StatusRegistry::default(),
             session_statuses: self.session_statuses.clone(),
+            secrets: SecretRegistries::default(),
             callers: CallerGate::default(),
             caller_tokens: CallerTokens::default(),
             guard: guard::GuardOptions::default(),

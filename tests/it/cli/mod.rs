@@ -35,6 +35,8 @@ mod programs;
 #[cfg(feature = "dev")]
 mod agent_address;
 #[cfg(feature = "dev")]
+mod refresh;
+#[cfg(feature = "dev")]
 mod reload;
 #[cfg(feature = "dev")]
 mod retry;
