@@ -32,6 +32,11 @@ impl Template {
         if errors.is_empty() { Ok(Self { source, trees, reads_secrets }) } else { Err(errors) }
     }
 
+    /// Text of the template.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
     /// Returns true if it calls a function that reads secrets.
     pub const fn reads_secrets(&self) -> bool {
         self.reads_secrets

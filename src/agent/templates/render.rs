@@ -10,6 +10,7 @@ use super::engine::{Options, execute};
 use super::error::TemplateError;
 use super::evaluation::{Dependency, Evaluation, Resolved, WrittenFile};
 use super::functions::Functions;
+use crate::secrets::SecretRequest;
 
 /// Result of a rendering.
 #[derive(Debug)]
@@ -28,6 +29,16 @@ pub enum Rendered {
 }
 
 impl Template {
+    /// Returns the requests of secrets that it makes before it knows any secret, at the time `now`.
+    pub fn first_requests(&self, now: SystemTime) -> Vec<SecretRequest> {
+        let Rendered::Unresolved(needs) = self.render(Arc::default(), now) else { return Vec::new() };
+        let request = |need| match need {
+            Dependency::Secret(request) => Some(request),
+            Dependency::File(_) => None,
+        };
+        needs.into_iter().filter_map(request).collect()
+    }
+
     /// Renders the template with the results of its dependencies, at the time `now`.
     pub fn render(&self, resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> Rendered {
         self.render_and_list(resolved, now).0

@@ -1,11 +1,10 @@
 //! Rights that templates, derived tokens, credentials and the gateway need of a session's token, and the rights that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use keyward_agent::callers::CallerPolicy;
 use keyward_agent::secrets::{DerivedTokenKind, SecretOp, SecretRequest};
-use keyward_agent::templates::{Dependency, Rendered, Template};
+use keyward_agent::templates::Template;
 use keyward_config::{self as config, Config};
 use keyward_telemetry::error_code::ErrorCode;
 
@@ -85,17 +84,12 @@ pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRi
 /// The requests that a template makes before it knows any secret.
 fn first_requests(template: &config::Template) -> Vec<(String, &'static [&'static str])> {
     let Ok(compiled) = Template::compile(template.options.text.clone()) else { return Vec::new() };
-    let now = std::time::SystemTime::now();
-    let Rendered::Unresolved(needs) = compiled.render(Arc::new(BTreeMap::new()), now) else { return Vec::new() };
-    let request = |need| match need {
-        Dependency::Secret(request) => Some(match request.op {
-            SecretOp::Read => (request.path, READ),
-            SecretOp::List => (request.path, LIST),
-            SecretOp::Write(_) => (request.path, WRITE),
-        }),
-        Dependency::File(_) => None,
+    let right = |request: SecretRequest| match request.op {
+        SecretOp::Read => (request.path, READ),
+        SecretOp::List => (request.path, LIST),
+        SecretOp::Write(_) => (request.path, WRITE),
     };
-    needs.into_iter().filter_map(request).collect()
+    compiled.first_requests(std::time::SystemTime::now()).into_iter().map(right).collect()
 }
 
 /// Compares the rights of a login with those that are needed. `None` if the server has no such question.

@@ -1,5 +1,6 @@
 //! Flags about the server, and the commands by which its operator lets the identity in.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
@@ -63,6 +64,8 @@ pub(super) struct ServerSide {
     mount: String,
     pub(super) role: String,
     resource: String,
+    /// Paths that the role's policy allows, with one capability each; without any, those below the role's name are an example.
+    pub(super) rights: BTreeSet<(String, &'static str)>,
 }
 
 /// Audience whose tokens say which machine they belong to.
@@ -98,6 +101,7 @@ impl ServerFlags {
             mount: self.mount.clone().unwrap_or_else(|| mount.to_owned()),
             ca_file: self.ca_file.clone(),
             namespace: self.server_namespace.clone(),
+            rights: BTreeSet::new(),
         };
         for (flag, name) in [("--role", &side.role), ("--mount", &side.mount)] {
             if is_keyward
@@ -192,13 +196,24 @@ impl ServerSide {
         let _ = write!(
             text,
             "{program} policy write {role} - <<'POLICY'
-path \"secret/data/{role}/*\" {{ capabilities = [\"read\"] }}
-POLICY
+{}POLICY
 {program} write auth/{mount}/role/{role} token_policies={role} token_ttl=1h token_max_ttl=24h{}
 ",
+            self.policy(),
             bounds.concat(),
         );
         text
+    }
+
+    fn policy(&self) -> String {
+        let rule = |path: &str, capability: &str| format!("path \"{path}\" {{ capabilities = [\"{capability}\"] }}\n");
+        if self.rights.is_empty() {
+            return rule(&format!("secret/data/{}/*", self.role), "read");
+        }
+        let rules: String = self.rights.iter().map(|(path, capability)| rule(path, capability)).collect();
+        let is_unclear = self.rights.iter().any(|(path, capability)| *capability == "read" && !path.contains("/data/"));
+        let note = "# in key-value version 2, put data/ after the mount of a path\n";
+        format!("{}{rules}", if is_unclear { note } else { "" })
     }
 
     /// Formats the section for the configuration of keyward's ACL server.

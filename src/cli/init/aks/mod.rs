@@ -133,6 +133,7 @@ impl Aks {
             answers.invalid.extend(errors);
             Outputs::default()
         });
+        server.rights = outputs.templates.iter().flat_map(|template| template.rights.clone()).collect();
         self.check_combinations(&server, answers);
         let identity = self.identity(&server, answers);
         let config = config::write(&server, self, &outputs);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
+use keyward_agent::secrets::{SecretOp, SecretRequest};
 use keyward_agent::templates::{Template, TemplateSource};
 use keyward_config::kubernetes::RUN_FOLDER;
 use keyward_config::systemd::is_system_folder;
@@ -25,6 +26,8 @@ pub(super) struct PodTemplate {
     pub(super) name: String,
     /// Text of the template.
     pub(super) text: String,
+    /// Paths on the server that it needs, with one capability each.
+    pub(super) rights: BTreeSet<(String, &'static str)>,
     /// File in the pod.
     pub(super) destination: String,
 }
@@ -66,9 +69,9 @@ impl Outputs {
         }
         for (file, destination) in templates.iter().zip(destinations) {
             match (read_template(file), pod_path(destination)) {
-                (Ok(text), Ok(path)) => outputs.add(text, path, &mut errors),
-                (text, path) => {
-                    errors.extend(text.err());
+                (Ok(template), Ok(path)) => outputs.add(&template, path, &mut errors),
+                (template, path) => {
+                    errors.extend(template.err());
                     errors.extend(path.err().map(|why| format!("--destination {destination}: {why}")));
                 }
             }
@@ -77,13 +80,14 @@ impl Outputs {
         if errors.is_empty() { Ok(outputs) } else { Err(errors) }
     }
 
-    fn add(&mut self, text: String, destination: String, errors: &mut Vec<String>) {
+    fn add(&mut self, template: &Template, destination: String, errors: &mut Vec<String>) {
         if self.paths().any(|path| path == destination) {
             errors.push(format!("--destination {destination}: another file of the pod is written there"));
             return;
         }
         let name = section_name(&destination, |name| self.templates.iter().any(|other| other.name == name));
-        self.templates.push(PodTemplate { name, text, destination });
+        let (text, rights) = (template.text().to_owned(), rights(template));
+        self.templates.push(PodTemplate { name, text, rights, destination });
     }
 
     /// Paths of all files.
@@ -100,7 +104,7 @@ impl Outputs {
 }
 
 /// Reads a template, and reports its errors.
-fn read_template(file: &str) -> Result<String, String> {
+fn read_template(file: &str) -> Result<Template, String> {
     let text = local_file::read("--template", file)?;
     let source = TemplateSource {
         name: file.to_owned(),
@@ -113,13 +117,24 @@ fn read_template(file: &str) -> Result<String, String> {
         write_folders: Vec::new(),
         allows_missing_keys: false,
     };
-    match Template::compile(source.clone()) {
-        Ok(_) => Ok(source.text),
-        Err(errors) => {
-            let errors: Vec<String> = errors.iter().map(|error| format!("--template {file}: {error}")).collect();
-            Err(errors.join("\nerror: "))
+    Template::compile(source).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(|error| format!("--template {file}: {error}")).collect();
+        errors.join("\nerror: ")
+    })
+}
+
+/// Returns what a policy must allow for a template, as far as its paths do not come from secrets.
+fn rights(template: &Template) -> BTreeSet<(String, &'static str)> {
+    let right = |request: SecretRequest| {
+        let path = request.path.split_once('?').map_or(&*request.path, |(path, _)| path).trim_matches('/');
+        match request.op {
+            SecretOp::Read => (path.to_owned(), "read"),
+            // The server judges the path of a list with a slash.
+            SecretOp::List => (format!("{path}/"), "list"),
+            SecretOp::Write(_) => (path.to_owned(), "update"),
         }
-    }
+    };
+    template.first_requests(std::time::SystemTime::now()).into_iter().map(right).collect()
 }
 
 /// The path of a file in the pod: absolute, or a name below [`RUN_FOLDER`].
