@@ -203,7 +203,7 @@ impl RunningAgent {
         #[cfg(not(feature = "gateway"))]
         let (listeners, gateways) = (self.listeners.end(drain).await, Ok(()));
         for sink in self.sinks.running.values() {
-            let session = self.sessions.running.get(&sink.options.0.session);
+            let session = sink.options.0.session().and_then(|session| self.sessions.running.get(session));
             if session.is_some_and(|session| session.handle.revokes_on_exit()) {
                 sink.handle.cancel();
             }

@@ -3,14 +3,15 @@
 use std::slice;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use keyward_agent::sinks::FileSink;
-use keyward_config as config;
+use keyward_config::{self as config, SinkOrigin};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::derived_tokens;
 use super::reconciler::{self, Claim, Group, Plan, Work};
 use super::session::{FileFingerprint, PlanContext, file_fingerprint};
+use super::{derived_tokens, identities};
 
 /// Sinks, by name. The handle of one is cancelled before it stops if the token is revoked, so that it clears its file first.
 pub(super) type Sinks = Group<SinkOptions, CancellationToken>;
@@ -25,7 +26,11 @@ type SinkOptions = (config::Sink, Option<FileFingerprint>);
 pub(super) fn plan(running: &Sinks, context: &PlanContext<'_>) -> anyhow::Result<SinksPlan> {
     let mut plan = context.plan();
     for sink in &context.config.sinks {
-        let mut claim = running.claim(&sink.options.name, slice::from_ref(&sink.session));
+        let part = match &sink.origin {
+            SinkOrigin::Session(session) => session.clone(),
+            SinkOrigin::Identity(token) => identities::part_name(&token.identity),
+        };
+        let mut claim = running.claim(&sink.options.name, slice::from_ref(&part));
         claim.file = Some(sink.options.path.clone());
         let public_key = sink.options.encrypt.as_ref().and_then(|encrypt| file_fingerprint(&encrypt.public_key_file));
         running.plan(&mut plan, claim, (sink.clone(), public_key), |claim| build(sink, claim, context))?;
@@ -36,15 +41,21 @@ pub(super) fn plan(running: &Sinks, context: &PlanContext<'_>) -> anyhow::Result
 fn build(sink: &config::Sink, claim: &Claim, context: &PlanContext<'_>) -> anyhow::Result<(CancellationToken, Work)> {
     let shared = context.shared;
     let options = sink.options.clone();
-    let (session, source) = context.session(&sink.session)?;
-    let mut watch = source.watch.clone();
-    let mut derived = None;
-    if let Some(derive) = &sink.derive {
-        let output = format!("sink {}", options.name);
-        let (manager, derived_handle) =
-            derived_tokens::build_manager(output, None, derive.clone(), session, source, None, shared)?;
-        (watch, derived) = (derived_handle.watch, Some(manager));
-    }
+    let output = format!("sink {}", options.name);
+    let (watch, derived) = match (&sink.origin, &sink.derive) {
+        (SinkOrigin::Identity(token), _) => {
+            let tokens = context.identities.get(&token.identity);
+            let watch = tokens.and_then(|tokens| tokens.watch(&token.resource)).with_context(|| output)?;
+            (watch.clone(), None)
+        }
+        (SinkOrigin::Session(session), None) => (context.session(session)?.1.watch.clone(), None),
+        (SinkOrigin::Session(session), Some(derive)) => {
+            let (session, source) = context.session(session)?;
+            let (manager, handle) =
+                derived_tokens::build_manager(output, None, derive.clone(), session, source, None, shared)?;
+            (handle.watch, Some(manager))
+        }
+    };
     let health = shared.health.register(format!("sink/{}", options.name), options.required, "not written yet");
     let (clock, metrics, outputs) = (shared.clock.clone(), shared.metrics.clone(), shared.outputs.clone());
     let clear = CancellationToken::new();
@@ -68,7 +79,7 @@ fn build(sink: &config::Sink, claim: &Claim, context: &PlanContext<'_>) -> anyho
 /// Stops removed and replaced sinks. Those whose session `is_revoked` clear their files.
 pub(super) fn stop(sinks: &mut Sinks, plan: &SinksPlan, is_revoked: impl Fn(&str) -> bool) {
     for part in sinks.take_ended(plan) {
-        if is_revoked(&part.options.0.session) {
+        if part.options.0.session().is_some_and(&is_revoked) {
             part.handle.cancel();
         }
         sinks.stop(part.claim);

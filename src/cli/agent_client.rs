@@ -54,6 +54,7 @@ impl AgentAddress {
 pub(super) enum RequiredListener {
     LocalApi,
     Health,
+    Identity,
 }
 
 /// Reason why a request has no usable response.
@@ -82,7 +83,7 @@ impl AgentClient {
         let (address, listener, unread_config) = match at.configured(&environment)? {
             Some(address) => {
                 let is_remote = is_remote(&address);
-                if is_remote && required == RequiredListener::LocalApi {
+                if is_remote && required != RequiredListener::Health {
                     print_error(&format!("the address is not on this machine: {ADDRESSES}"));
                     return Err(Exit::Failed);
                 }
@@ -167,7 +168,7 @@ impl AgentClient {
         match response {
             Ok((status, body)) if status.is_success() => Ok(body),
             Ok((status, body)) => {
-                let errors = body["errors"].as_array().cloned().unwrap_or_default();
+                let errors = body["errors"].as_array().cloned().unwrap_or_else(|| vec![body["message"].clone()]);
                 let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
                 let (exit, code) = match status {
                     StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => (Exit::Denied, Some(ErrorCode::AgentRefused)),
@@ -221,11 +222,12 @@ fn find(
     let target = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener), None));
     if outcome.config.is_some() {
         return target.ok_or_else(|| {
-            print_error_with_code(
-                ErrorCode::NoListener,
-                "the configuration has no local API to ask; add [listener.api] with \
-                 address = \"unix:///run/keyward/api.sock\", or pass --address",
-            );
+            let (part, section) = match required {
+                RequiredListener::Identity => ("identity listener", "[listener.tools] with kind = \"identity\""),
+                _ => ("local API", "[listener.api] with address = \"unix:///run/keyward/api.sock\""),
+            };
+            let line = format!("the configuration has no {part} to ask; add {section}, or pass --address");
+            print_error_with_code(ErrorCode::NoListener, &line);
             Exit::Failed
         });
     }
@@ -356,9 +358,10 @@ fn best_listener(listeners: &[Listener], required: RequiredListener) -> Option<(
     let mut fit: Vec<_> = listeners
         .iter()
         .filter(|listener| match listener.serves {
-            Serves::LocalApi => true,
+            Serves::LocalApi => required != RequiredListener::Identity,
             Serves::Health => required == RequiredListener::Health,
-            Serves::ApiProxy(_) | Serves::Identity(_) | Serves::SystemdCredentials(_) => false,
+            Serves::Identity(_) => required == RequiredListener::Identity,
+            Serves::ApiProxy(_) | Serves::SystemdCredentials(_) => false,
             #[cfg(feature = "ui")]
             Serves::Ui(_) => false,
         })

@@ -6,7 +6,7 @@ use clap::Args;
 use keyward_app::check_result::{CheckResult, CheckStatus, Progress};
 #[cfg(feature = "gateway")]
 use keyward_app::probes::check_gateway;
-use keyward_app::probes::{Limits, check_session};
+use keyward_app::probes::{Limits, check_session, check_tool_identity};
 use keyward_config::{Config, Purpose};
 use keyward_telemetry::wording::format_count;
 use serde_json::json;
@@ -107,8 +107,9 @@ fn summarize(steps: &[CheckResult]) -> String {
 /// A step in the JSON of `check`.
 fn online_step(step: &CheckResult) -> serde_json::Value {
     let mut value = json!({ "part": step.part, "step": step.step, "ok": step.is_ok(), "found": step.describe() });
-    if let Some(session) = &step.name {
-        value["session"] = session.as_str().into();
+    if let Some(name) = &step.name {
+        let key = if step.part == "identity" { "identity" } else { "session" };
+        value[key] = name.as_str().into();
     }
     value
 }
@@ -123,6 +124,9 @@ fn try_online(config: &Config) -> anyhow::Result<Vec<CheckResult>> {
         let mut results = Vec::new();
         for session in &config.sessions {
             results.extend(check_session(config, session, limits, &progress).await);
+        }
+        for identity in &config.identities {
+            results.extend(check_tool_identity(identity, limits, &progress).await);
         }
         #[cfg(feature = "gateway")]
         if let Some(gateway) = &config.gateway {

@@ -26,6 +26,9 @@ pub(super) struct Exec {
     /// repeatable
     #[arg(long, value_name = "NAME")]
     pass_env: Vec<String>,
+    /// Identity for tools whose variables the program gets
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -42,22 +45,35 @@ impl Exec {
             }
             return Ok(Exit::ConfigInvalid);
         };
-        if config.env_templates.is_empty() && !has_gateway_variables(config) {
+        if config.env_templates.is_empty() && !has_gateway_variables(config) && self.identity.is_none() {
             print_error(
-                "the configuration has no [env_template.NAME], and no [gateway] with process_token: nothing would be added \
-                 to the program's environment",
+                "the configuration has no [env_template.NAME], and no [gateway] with process_token, and --identity is not given: \
+                 nothing would be added to the program's environment",
             );
             return Ok(Exit::Failed);
         }
-        if let Err(exit) = require_values(&outcome, &used_keys(config)) {
+        let mut keys = used_keys(config);
+        let listener = self.identity.as_ref().and_then(|identity| config::tool_listener(identity, &config.listeners));
+        keys.extend(listener.map(|listener| format!("listener.{}.key_file", listener.name)));
+        if let Err(exit) = require_values(&outcome, &keys) {
             return Ok(exit);
         }
+        let tool_variables = match self.identity.as_deref().map(|name| variables_of_identity(config, name)).transpose()
+        {
+            Ok(variables) => variables.unwrap_or_default(),
+            Err(error) => {
+                print_error(&error);
+                return Ok(Exit::Failed);
+            }
+        };
         let rendered = match render(config, &outcome)? {
             Ok(rendered) => rendered,
             Err(exit) => return Ok(exit),
         };
         let process_variables = config.process.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
-        let variables = EnvVars::select(&environment.variables, &self.pass_env).merged_with(&process_variables);
+        let variables = EnvVars::select(&environment.variables, &self.pass_env)
+            .merged_with(&process_variables)
+            .merged_with(&tool_variables);
         let variables = match add_gateway_variables(config, variables, &self.command, &environment) {
             Ok(variables) => variables.merged_with(&rendered),
             Err(exit) => return Ok(exit),
@@ -68,6 +84,14 @@ impl Exec {
         // The codes of a shell.
         Ok(Exit::OfProgram(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
     }
+}
+
+/// Returns the variables of an identity for tools.
+fn variables_of_identity(config: &Config, name: &str) -> Result<EnvVars, String> {
+    let identity = config.identities.iter().find(|identity| identity.name == name);
+    let identity = identity.ok_or_else(|| format!("the configuration has no [identity.{name}]"))?;
+    config::tool_variables(identity, &config.listeners, &config.sinks)
+        .map_err(|reason| format!("identity {name}: {reason}"))
 }
 
 /// The keys of the configuration that give the program its variables.

@@ -37,6 +37,7 @@ mod changes;
 mod gateway;
 mod running_process;
 mod agent_token;
+mod tool_identity;
 mod readiness;
 mod refresh;
 mod reload;
@@ -129,6 +130,12 @@ enum Command {
     /// Print a token of the running agent
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
     Token(agent_token::Token),
+    /// Print a Kubernetes token of the machine's identity, for kubectl
+    #[command(after_help = "Example:\n  keyward kube-token --identity azure --config /etc/keyward/keyward.toml")]
+    KubeToken(tool_identity::KubeToken),
+    /// Print AWS credentials of the machine's identity, for AWS's SDKs
+    #[command(after_help = "Example:\n  credential_process = keyward aws-credentials --identity aws")]
+    AwsCredentials(tool_identity::AwsCredentials),
     /// Make the running agent log in now, without waiting
     #[command(after_help = "Examples:\n  keyward retry web -c /etc/keyward/keyward.toml\n  keyward retry web --force")]
     Retry(agent_token::Retry),
@@ -296,6 +303,8 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::Exec(exec) => exec.run(),
         Command::Status(status) => status.run(),
         Command::Token(token) => token.run(),
+        Command::KubeToken(token) => Ok(token.run()),
+        Command::AwsCredentials(credentials) => Ok(credentials.run()),
         Command::Retry(retry) => Ok(retry.run()),
         Command::Refresh(refresh) => refresh.run(),
         Command::Reload(reload) => reload.run(),

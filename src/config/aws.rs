@@ -78,7 +78,7 @@ fn origin(reader: &mut Reader<'_>) -> AwsCredentialOrigin {
     AwsCredentialOrigin::Profile { file, name: profile.unwrap_or_else(|| "default".to_owned()) }
 }
 
-fn region(text: &str) -> Result<String, ValueError> {
+pub(super) fn region(text: &str) -> Result<String, ValueError> {
     if is_aws_region(text) {
         return Ok(text.to_owned());
     }

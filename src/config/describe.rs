@@ -23,7 +23,7 @@ use super::method;
 use super::values::describe_owner;
 use super::{
     Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, ReadyWhen, SandboxMode, Serves, Session, Sink,
-    Template,
+    SinkOrigin, Template,
 };
 use super::{audit, caller, credential, derived_token, identity, process, server, systemd_credentials, template};
 
@@ -258,10 +258,15 @@ impl Describer<'_> {
             SinkFormat::Env(_) => "as a variable of an environment",
         };
         let path = options.path.display().to_string();
+        let token = match &sink.origin {
+            SinkOrigin::Session(session) if sink.derive.is_some() => {
+                format!("a token derived from that of session {session}")
+            }
+            SinkOrigin::Session(session) => format!("the token of session {session}"),
+            SinkOrigin::Identity(token) => format!("the token of identity {} for {}", token.identity, token.resource),
+        };
         let mut does = vec![format!(
-            "writes {} of session {} {format} to {}, mode {:04o}{}",
-            if sink.derive.is_some() { "a token derived from that" } else { "the token" },
-            sink.session,
+            "writes {token} {format} to {}, mode {:04o}{}",
             self.describe_setting(&format!("sink.{}.path", options.name), &path),
             options.mode,
             describe_owner(options.owner, options.group),

@@ -35,15 +35,16 @@ mod ci_token;
 mod method;
 mod session;
 mod derived_token;
+mod identity;
 mod sink;
 mod api_proxy;
 mod template;
 mod process;
 mod credential;
 mod systemd_credentials;
-mod identity;
 mod listener_access;
 mod listener;
+mod tool_variables;
 mod caller;
 mod audit;
 #[cfg(feature = "etcd")]
@@ -85,8 +86,9 @@ pub use self::open_files::OpenFiles;
 pub use self::platform_token::{SecretToken, TokenSource};
 pub use self::schema::schema;
 pub use self::sections::{
-    Agent, Credential, CredentialContent, CredentialGrant, Listener, Log, LogFormat, ReadyWhen, SandboxMode,
-    SecretSettings, Serves, Session, Sink, SystemdCredentials, Template,
+    Agent, Credential, CredentialContent, CredentialGrant, IdentityTokenName, Listener, Log, LogFormat, ReadyWhen,
+    SandboxMode, SecretSettings, Serves, Session, Sink, SinkOrigin, SystemdCredentials, Template,
 };
 pub use self::settings::{Origin, Setting, SettingValue, settings};
 pub use self::toml_text::TomlText;
+pub use self::tool_variables::{TOOL_VARIABLES, tool_listener, tool_variables};

@@ -57,7 +57,7 @@ pub(super) fn admit_tools(
 ) -> AccessMode {
     let why = "not allowed on an identity listener: its key, or the rules of [caller.NAME], decide who may call";
     reject_key(reader, "any_local_user", why);
-    reject_keys(reader, &["sessions", "derived_token"], "not allowed on an identity listener, which serves no session");
+    reject_key(reader, "sessions", "not allowed on an identity listener, which serves no session");
     admit(reader, endpoint, address, has_callers)
 }
 

@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
+use keyward_agent::identity_tokens::IdentityTokenOptions;
+use keyward_agent::process::ProcessOptions;
 use keyward_agent::server_client::ServerKind;
 #[cfg(feature = "gateway")]
 use keyward_gateway::client_setup::{ProxyExceptions, UserConfigFiles};
@@ -19,12 +21,15 @@ use super::files::read_files;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::reader::Reader;
-use super::references::ReadContext;
+use super::references::{ReadContext, Text};
 use super::sink::Sessions;
+use super::tool_variables::tool_variables;
 use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
-use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves};
+use super::{
+    Agent, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves, Sink, SinkOrigin,
+};
 use super::{agent, audit, caller, credential, identity, listener, process, server, session, sink, template};
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
@@ -111,21 +116,25 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
     let valid_sessions: Vec<_> = sessions.iter().flatten().cloned().collect();
     let all_sessions = Sessions::new(&names, &valid_sessions);
-    let sinks = sink::read_all(top.tables("sink"), &all_sessions);
+    let identity_tables = top.tables("identity");
+    let identity_locations = locations(&identity_tables);
+    let (identities, identity_names) = identity::read_all(identity_tables);
+    let sinks = sink::read_all(top.tables("sink"), &all_sessions, &identity_names);
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
     let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, shared };
     let templates = template::read_files(top.tables("template"), context);
     let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
-    let process = top.table("process").map(process::read);
+    let (mut process, process_identity) = top.table("process").map(process::read).unzip();
     let tables = top.tables("listener");
     let listener_locations = locations(&tables);
-    let identity_tables = top.tables("identity");
-    let identity_locations = locations(&identity_tables);
-    let (identities, identity_names) = identity::read_all(identity_tables);
     let callers = caller::read_all(top.tables("caller"), &all_sessions, &identity_names);
     let listener_context =
         listener::ListenerContext { templates: context, identities: &identity_names, has_callers: !callers.is_empty() };
     let mut listeners = listener::read_all(tables, listener_context);
+    if let (Some(name), Some(Some(process))) = (process_identity.flatten(), &mut process) {
+        let outputs = (listeners.as_slice(), sinks.as_slice());
+        add_tool_variables(process, &name, (&identity_names, &identities), outputs, top.scope.diagnostics);
+    }
     let credentials = credential::read_all(top.tables("credential"), &all_sessions);
     let callers = caller::attach(callers, &mut listeners, &credentials, top.scope.diagnostics);
     valid_listeners.clone_from(&listeners);
@@ -250,7 +259,8 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
     }
     for (name, at) in sessions {
         let serves = |listener: &Listener| listener.serves.uses_tokens() && listener.sessions.contains(name);
-        let is_used = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
+        let is_used =
+            config.sinks.iter().any(|sink| sink.session() == Some(name)) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
         let is_used = is_used || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
         let mut templates = config.templates.iter().chain(&config.env_templates);
@@ -265,10 +275,33 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
 fn warn_of_unused_identities(diagnostics: &Diagnostics, config: &Config, identities: &NamedTables) {
     for (name, at) in identities {
         let serves = |listener: &Listener| matches!(&listener.serves, Serves::Identity(all) if all.contains(name));
-        if !config.listeners.iter().any(serves) {
-            let message = (ErrorCode::UnusedSection, "no listener serves this identity");
-            let advice = "add a [listener.NAME] with kind = \"identity\"";
+        let writes = |sink: &Sink| matches!(&sink.origin, SinkOrigin::Identity(token) if token.identity == *name);
+        if !config.listeners.iter().any(serves) && !config.sinks.iter().any(writes) {
+            let message = (ErrorCode::UnusedSection, "no listener or sink uses this identity");
+            let advice = "add a [listener.NAME] with kind = \"identity\", or a [sink.NAME] with identity";
             diagnostics.warning(*at, &join("identity", name), message, advice);
+        }
+    }
+}
+
+/// Gives the child process the variables of the identity that its section names.
+fn add_tool_variables(
+    process: &mut ProcessOptions,
+    name: &Text,
+    (names, identities): (&identity::Identities, &[Option<IdentityTokenOptions>]),
+    (listeners, sinks): (&[Listener], &[Sink]),
+    diagnostics: &Diagnostics,
+) {
+    if !names.exists(diagnostics, name) {
+        return;
+    }
+    // One that could not be read has its own error.
+    let Some(identity) = identities.iter().flatten().find(|identity| identity.name == name.value) else { return };
+    match tool_variables(identity, listeners, sinks) {
+        Ok(variables) => process.variables = std::mem::take(&mut process.variables).merged_with(&variables),
+        Err(reason) => {
+            let advice = "add a [listener.NAME] with kind = \"identity\" on 127.0.0.1, or a [sink.NAME] with identity";
+            diagnostics.error(name.at, &name.key, reason, advice);
         }
     }
 }

@@ -9,11 +9,13 @@ use rustix::process::Signal;
 
 use super::NeedKind;
 use super::reader::Reader;
+use super::references::Text;
 use super::template::{variables, warn_if_program_missing};
 use super::values::{ValueError, invalid};
 
-/// Reads `[process]`; `None` if it names no program.
-pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
+/// Reads `[process]`, `None` if it names no program, and the identity whose variables it gets.
+pub(super) fn read(mut reader: Reader<'_>) -> (Option<ProcessOptions>, Option<Text>) {
+    let identity = reader.text("identity");
     let command = reader.command_line("command");
     if command.is_none() && reader.locate("command").is_none() {
         reader
@@ -57,7 +59,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         reader.record(reader.key("command"), NeedKind::Run(options.command.clone()));
     }
     reader.finish();
-    has_command.then_some(options)
+    (has_command.then_some(options), identity)
 }
 
 fn signal(text: &str) -> Result<Signal, ValueError> {

@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 86] = [
+pub const REFERENCE_KEYS: [&str; 89] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -44,6 +44,9 @@ pub const REFERENCE_KEYS: [&str; 86] = [
     "gateway.mint.parent_token_file",
     "gateway.token_file",
     "gateway.upstream",
+    "identity.*.aws_role.audience",
+    "identity.*.aws_role.region",
+    "identity.*.aws_role.role_arn",
     "identity.*.cloud.client_id",
     "identity.*.cloud.object_id",
     "identity.*.gcp.service_account",

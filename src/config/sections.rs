@@ -51,15 +51,43 @@ pub struct Credential {
     pub password_field: String,
 }
 
-/// A file that holds the token of a session.
+/// A file that holds a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sink {
-    /// Name of the session.
-    pub session: String,
+    /// Origin of the token.
+    pub origin: SinkOrigin,
     /// Options of the sink, with its name.
     pub options: SinkOptions,
     /// Derived or wrapped token to write; `None` writes the session's token itself.
     pub derive: Option<DerivedTokenKind>,
+}
+
+/// Origin of the token in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SinkOrigin {
+    /// The session of this name.
+    Session(String),
+    /// An identity for tools.
+    Identity(IdentityTokenName),
+}
+
+/// A token of an identity for tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityTokenName {
+    /// Name of the identity.
+    pub identity: String,
+    /// One of its resources.
+    pub resource: String,
+}
+
+impl Sink {
+    /// Returns the session whose token the file holds; `None` for a token of an identity.
+    pub fn session(&self) -> Option<&str> {
+        match &self.origin {
+            SinkOrigin::Session(session) => Some(session),
+            SinkOrigin::Identity(_) => None,
+        }
+    }
 }
 
 /// File or variable rendered from secrets.
@@ -134,16 +162,14 @@ impl Serves {
     }
 
     /// Returns true for pages.
-    #[cfg(feature = "ui")]
     pub(crate) const fn is_ui(&self) -> bool {
-        matches!(self, Self::Ui(_))
-    }
-
-    /// Returns true for pages, which this build lacks.
-    #[cfg(not(feature = "ui"))]
-    #[expect(clippy::unused_self, reason = "a build with pages uses it")]
-    pub(crate) const fn is_ui(&self) -> bool {
-        false
+        match self {
+            #[cfg(feature = "ui")]
+            Self::Ui(_) => true,
+            Self::LocalApi | Self::Health | Self::ApiProxy(_) | Self::Identity(_) | Self::SystemdCredentials(_) => {
+                false
+            }
+        }
     }
 
     /// Returns true if callers of other machines may be served.

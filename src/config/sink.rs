@@ -1,4 +1,4 @@
-//! `[sink.NAME]`: a file that holds the token of a session.
+//! `[sink.NAME]`: a file that holds the token of a session, or one of an identity for tools.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,16 +16,17 @@ use keyward_telemetry::error_code::ErrorCode;
 use super::agent::STATE_DIR;
 use super::derived_token;
 use super::diagnostic::Location;
+use super::identity::Identities;
 use super::reader::Reader;
 use super::tree::quote;
 use super::values::{self, ValueError, did_you_mean, invalid};
-use super::{PathUse, Session, Sink};
+use super::{PathUse, Session, Sink, SinkOrigin};
 
 /// The default mode of a sink: the owner writes, the group reads.
 const DEFAULT_FILE_MODE: u32 = 0o640;
 
 /// Reads all sinks. Two may not share a file, nor may two take the same single-use token.
-pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Sink> {
+pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions, identities: &Identities) -> Vec<Sink> {
     let mut files: BTreeMap<PathBuf, (Location, String)> = BTreeMap::new();
     let mut wrapped_token_sinks: BTreeMap<String, String> = BTreeMap::new();
     let mut sinks = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         let diagnostics = reader.scope.diagnostics;
         let path = reader.path.clone();
         let table = reader.at;
-        let sink = read(name.clone(), reader, sessions);
+        let sink = read(name.clone(), reader, sessions, identities);
         if !sink.options.path.as_os_str().is_empty()
             && let Some((first, other)) = files.insert(sink.options.path.clone(), (at, name.clone()))
         {
@@ -42,10 +43,10 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
                 (ErrorCode::DuplicateSetting, format!("also the file of sink {other}, at {}", diagnostics.name(first)));
             diagnostics.error(at, &format!("{path}.path"), message, "give each sink its own file");
         }
-        if sessions.is_wrapped(&sink.session)
-            && let Some(other) = wrapped_token_sinks.insert(sink.session.clone(), name)
+        if let Some(session) = sink.session().filter(|session| sessions.is_wrapped(session))
+            && let Some(other) = wrapped_token_sinks.insert(session.to_owned(), name)
         {
-            let message = format!("takes the wrapped token of session {}, like sink {other}", sink.session);
+            let message = format!("takes the wrapped token of session {session}, like sink {other}");
             diagnostics.error(table, &path, message, "keep one: a wrapped token can be unwrapped once");
         }
         sinks.push(sink);
@@ -53,8 +54,17 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     sinks
 }
 
-fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
-    let session = sessions.one_of(&mut reader).unwrap_or_default();
+fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions, identities: &Identities) -> Sink {
+    let has_identity = reader.has("identity");
+    let token = identities.read_token(&mut reader);
+    if has_identity {
+        for key in IDENTITY_EXCLUDES {
+            if reader.locate(key).is_some() {
+                reader.conflict(key, "identity", "the file holds the token of an identity, as it is");
+            }
+        }
+    }
+    let session = if has_identity { String::new() } else { sessions.one_of(&mut reader).unwrap_or_default() };
     let shared_folder = reader.flag("shared_folder", false);
     let path = reader.required("path", "the file to write, such as \"/run/keyward/token\"");
     let path = path.and_then(|text| {
@@ -107,8 +117,12 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         required: reader.flag("required", true),
     };
     reader.finish();
-    Sink { session, options, derive }
+    let origin = token.map_or(SinkOrigin::Session(session), SinkOrigin::Identity);
+    Sink { origin, options, derive }
 }
+
+/// Keys for the token of a session, which that of an identity excludes.
+const IDENTITY_EXCLUDES: [&str; 4] = ["session", "format", "wrap_ttl", "derived_token"];
 
 /// Reads `on_missing`: the reaction to a file that was deleted or changed from outside.
 pub(super) fn on_missing(reader: &mut Reader<'_>) -> OnMissing {

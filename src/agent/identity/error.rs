@@ -48,6 +48,12 @@ impl IdentityErrorKind {
     }
 }
 
+impl From<IdentityErrorKind> for ErrorCode {
+    fn from(kind: IdentityErrorKind) -> Self {
+        kind.code()
+    }
+}
+
 /// Creates an error about the environment variables.
 pub(super) fn config_error(message: String, hint: Option<&'static str>) -> IdentityError {
     IdentityError { kind: IdentityErrorKind::Config, source_name: "environment", message, hint, retry_after: None }

@@ -51,7 +51,8 @@ use crate::server_client::SignedCallerIdentity;
 use crate::token::ClientToken;
 
 pub use approle::AppRoleOptions;
-pub use aws::{AwsCredentialOrigin, AwsEndpoints, AwsIdentityOptions, is_aws_region};
+pub use aws::{AwsCredentialOrigin, AwsEndpoints, AwsIdentityOptions, AwsRoleOptions, is_aws_region};
+pub(crate) use aws::{AwsCredentials, AwsRoleExchange};
 pub use ci_token::{CiTokenOptions, CiTokenOrigin};
 pub use consumable_file::ConsumedSecrets;
 pub use endpoints::CloudEndpoints;

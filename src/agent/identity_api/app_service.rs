@@ -32,7 +32,7 @@ pub(super) fn respond(request: &FormRequest<'_>) -> Result<FormResponse, FormErr
     if request.parameter("api-version") != Some(API_VERSION) {
         return Err(FormError::invalid(format!("the query parameter api-version must be {API_VERSION}")));
     }
-    let FoundToken { token, expires_on } = request.find_token()?;
+    let FoundToken { token, expires_on, .. } = request.find_token()?;
     let access_token = token.secret.secret().expose_secret();
     let claims = UnverifiedClaims::decode(access_token).unwrap_or_default();
     check_identity(request, &claims)?;

@@ -1,19 +1,25 @@
 //! The forms: one table for their paths, their handlers and the audit.
 
-use super::app_service;
 use super::request::{FormError, FormRequest, FormResponse};
+use super::{app_service, aws, oauth, token};
 
 /// A form, in which the clients of an ecosystem ask for the machine's identity.
 pub(super) struct Form {
     /// Last segment of its path, and its name in metrics, logs and the audit.
     pub(super) name: &'static str,
+    /// Its parameters are a form in the body of a POST request; otherwise the query of a GET request.
+    pub(super) is_post: bool,
     pub(super) respond: fn(&FormRequest<'_>) -> Result<FormResponse, FormError>,
     /// Writes an error as the form's clients show it.
     pub(super) write_error: fn(&FormError) -> FormResponse,
 }
 
-const FORMS: [Form; 1] =
-    [Form { name: "app-service", respond: app_service::respond, write_error: app_service::write_error }];
+const FORMS: [Form; 4] = [
+    Form { name: "app-service", is_post: false, respond: app_service::respond, write_error: app_service::write_error },
+    Form { name: "aws", is_post: false, respond: aws::respond, write_error: aws::write_error },
+    Form { name: "oauth", is_post: true, respond: oauth::respond, write_error: oauth::write_error },
+    Form { name: "token", is_post: false, respond: token::respond, write_error: token::write_error },
+];
 
 /// Start of every path.
 const BASE: &str = "/identity/v1/";

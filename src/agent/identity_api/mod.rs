@@ -9,6 +9,9 @@ mod request;
 
 // 1: the forms, which do not import each other
 mod app_service;
+mod aws;
+mod oauth;
+mod token;
 
 // 2: their table, and the listener
 mod form;

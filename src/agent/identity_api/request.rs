@@ -8,18 +8,20 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 
-use crate::identity_tokens::{IdentityTokens, NoIdentityToken};
+use crate::identity_tokens::{IdentityTokens, NoIdentityToken, RoleCredentials};
 use crate::token::Token;
 
 /// A request that may use an identity.
 pub(super) struct FormRequest<'a> {
     pub(super) identity: &'a IdentityTokens,
-    /// Parameters of the query, each given once.
+    /// Parameters of the query, or of the form in the body, each given once.
     pub(super) query: BTreeMap<String, String>,
 }
 
 /// Token for a request.
-pub(super) struct FoundToken {
+pub(super) struct FoundToken<'a> {
+    /// Resource as it is listed.
+    pub(super) resource: &'a str,
     pub(super) token: Arc<Token>,
     /// Seconds from 1970 to its end.
     pub(super) expires_on: u64,
@@ -44,6 +46,11 @@ impl FormError {
         Self { status, outcome, message: message.into(), retry_after: None }
     }
 
+    /// There is no token now.
+    fn unavailable(reason: &str, retry_after: Duration) -> Self {
+        Self { retry_after: Some(retry_after), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason) }
+    }
+
     /// A request that breaks a rule of its form.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", message)
@@ -51,13 +58,13 @@ impl FormError {
 }
 
 impl<'a> FormRequest<'a> {
-    /// Reads a query.
-    pub(super) fn new(identity: &'a IdentityTokens, query: Option<&str>) -> Result<Self, FormError> {
+    /// Reads a query, or a form.
+    pub(super) fn new(identity: &'a IdentityTokens, query: &[u8]) -> Result<Self, FormError> {
         let mut parameters = BTreeMap::new();
-        for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        for (name, value) in url::form_urlencoded::parse(query) {
             // Of two values, the one that is checked might not be the one that is used.
             if parameters.insert(name.to_ascii_lowercase(), value.into_owned()).is_some() {
-                return Err(FormError::invalid("a query parameter is given twice"));
+                return Err(FormError::invalid("a parameter is given twice"));
             }
         }
         Ok(Self { identity, query: parameters })
@@ -69,24 +76,38 @@ impl<'a> FormRequest<'a> {
     }
 
     /// Returns the token for the resource that the query names.
-    pub(super) fn find_token(&self) -> Result<FoundToken, FormError> {
+    pub(super) fn find_token(&self) -> Result<FoundToken<'a>, FormError> {
         let requested =
             self.parameter("resource").ok_or_else(|| FormError::invalid("the query parameter resource is missing"))?;
-        let (_, token) = self.identity.find(requested).map_err(|reason| match reason {
+        self.find_token_for(requested)
+    }
+
+    /// Returns the token for a resource.
+    pub(super) fn find_token_for(&self, requested: &str) -> Result<FoundToken<'a>, FormError> {
+        let (resource, token) = self.identity.find(requested).map_err(|reason| match reason {
             NoIdentityToken::NotListed => {
                 let shown: String = requested.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
                 let name = self.identity.name();
                 let message = format!("the resource {shown} is not listed: add it to resources of [identity.{name}]");
                 FormError::new(StatusCode::FORBIDDEN, "not_listed", message)
             }
-            NoIdentityToken::Unavailable { reason, retry_after } => FormError {
-                retry_after: Some(retry_after),
-                ..FormError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason.to_string())
-            },
+            NoIdentityToken::Unavailable { reason, retry_after } => FormError::unavailable(&reason, retry_after),
         })?;
         let end = token.expires.map_or(SystemTime::UNIX_EPOCH, |expires| expires.wall);
         let expires_on = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        Ok(FoundToken { token, expires_on })
+        Ok(FoundToken { resource, token, expires_on })
+    }
+
+    /// Returns the identity's role of AWS, and its credentials.
+    pub(super) fn find_role(&self) -> Result<(&'a str, Arc<RoleCredentials>), FormError> {
+        self.identity.find_role().map_err(|reason| match reason {
+            NoIdentityToken::NotListed => {
+                let name = self.identity.name();
+                let message = format!("the identity has no role of AWS: write [identity.{name}.aws_role]");
+                FormError::new(StatusCode::FORBIDDEN, "not_listed", message)
+            }
+            NoIdentityToken::Unavailable { reason, retry_after } => FormError::unavailable(&reason, retry_after),
+        })
     }
 }
 

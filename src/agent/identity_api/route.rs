@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use keyward_http::guard::{Guard, GuardRejection, LogThrottle};
 use keyward_http::server::{HttpMetrics, IncomingBody, ListenerMetrics, Peer, ResponseFuture, ResponseLabels};
 use keyward_telemetry::audit::AuditedRequest;
@@ -27,7 +27,7 @@ pub fn service(
     let guard = Guard::new(deps.guard.clone(), deps.address, Some(listener_metrics)).for_identity_clients();
     let IdentityApiOptions { name, identities } = options;
     let api = Arc::new(IdentityApi { name, identities, guard, deps, log_throttle: LogThrottle::default() });
-    move |peer, request| ResponseFuture::ready(api.respond(&peer, &request))
+    move |peer, request| IdentityApi::respond(&api, &peer, request)
 }
 
 struct IdentityApi {
@@ -39,10 +39,10 @@ struct IdentityApi {
 }
 
 impl IdentityApi {
-    fn respond<B>(&self, peer: &Peer, request: &Request<B>) -> FormResponse {
-        let form = Form::find(request.uri().path());
-        let response = match (self.guard.admit(peer, request), form) {
-            (Ok(_), Some((form, identity))) => self.respond_in_form(form, identity, request),
+    fn respond(this: &Arc<Self>, peer: &Peer, request: Request<IncomingBody>) -> ResponseFuture<Full<Bytes>> {
+        let form = Form::find(request.uri().path()).map(|(form, identity)| (form, identity.to_owned()));
+        let response = match (this.guard.admit(peer, &request), form) {
+            (Ok(_), Some((form, identity))) => return this.respond_in_form(form, identity, request),
             (Ok(_), None) => {
                 error(StatusCode::NOT_FOUND, "no endpoint has this path; it is /identity/v1/IDENTITY/FORM")
             }
@@ -51,25 +51,59 @@ impl IdentityApi {
             }
             (Err(rejection), _) => rejection_response(&rejection),
         };
-        let label = ResponseLabels { listener: self.name.clone(), code: response.status().as_u16() };
-        self.deps.metrics.get::<HttpMetrics>().requests.get_or_create(&label).inc();
-        response
+        ResponseFuture::ready(this.count(response))
     }
 
-    fn respond_in_form<B>(&self, form: &'static Form, identity: &str, request: &Request<B>) -> FormResponse {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return method_not_allowed("GET, HEAD");
+    fn respond_in_form(
+        self: &Arc<Self>,
+        form: &'static Form,
+        identity: String,
+        request: Request<IncomingBody>,
+    ) -> ResponseFuture<Full<Bytes>> {
+        let is_allowed = match *request.method() {
+            Method::POST => form.is_post,
+            Method::GET | Method::HEAD => !form.is_post,
+            _ => false,
+        };
+        if !is_allowed {
+            let allowed = if form.is_post { "POST" } else { "GET, HEAD" };
+            return ResponseFuture::ready(self.count(method_not_allowed(allowed)));
         }
-        let responded = self.authorize(identity, request).and_then(|identity| {
-            let request = FormRequest::new(identity, request.uri().query())?;
-            (form.respond)(&request)
-        });
+        let audited = AuditedRequest::from_extensions(request.extensions()).cloned();
+        let authorized = self.authorize(&identity, &request).map(drop);
+        if let (true, Ok(())) = (form.is_post, &authorized) {
+            let this = Arc::clone(self);
+            return ResponseFuture::waiting(async move {
+                let body = read_body(request.into_body()).await;
+                let responded = body.and_then(|body| this.answer(form, &identity, &body));
+                this.finish(form, &identity, audited.as_ref(), responded)
+            });
+        }
+        let query = request.uri().query().unwrap_or_default().as_bytes();
+        let responded = authorized.and_then(|()| self.answer(form, &identity, query));
+        ResponseFuture::ready(self.finish(form, &identity, audited.as_ref(), responded))
+    }
+
+    /// Answers a request that may use the identity.
+    fn answer(&self, form: &Form, identity: &str, parameters: &[u8]) -> Result<FormResponse, FormError> {
+        let identity = self.identity(identity)?;
+        (form.respond)(&FormRequest::new(identity, parameters)?)
+    }
+
+    /// Records an answer, and writes a refusal as the form's clients read it.
+    fn finish(
+        &self,
+        form: &'static Form,
+        identity: &str,
+        audited: Option<&AuditedRequest>,
+        responded: Result<FormResponse, FormError>,
+    ) -> FormResponse {
         let outcome = responded.as_ref().map_or_else(|refusal| refusal.outcome, |_| "ok");
         // Of an identity that does not exist, no name of the caller's choice becomes a label.
         let known = self.identities.get(identity).map(IdentityTokens::name);
         let labels = IdentityRequestLabels { identity: known.unwrap_or_default().to_owned(), form: form.name, outcome };
         self.deps.metrics.get::<IdentityApiMetrics>().requests.get_or_create(&labels).inc();
-        match responded {
+        self.count(match responded {
             Ok(response) => {
                 tracing::debug!(
                     event = "identity.served",
@@ -82,12 +116,26 @@ impl IdentityApi {
             }
             Err(refusal) => {
                 self.log(form, known, &refusal);
-                if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
+                if let Some(audited) = audited {
                     audited.refuse(refusal.outcome);
                 }
                 (form.write_error)(&refusal)
             }
-        }
+        })
+    }
+
+    fn count(&self, response: FormResponse) -> FormResponse {
+        let label = ResponseLabels { listener: self.name.clone(), code: response.status().as_u16() };
+        self.deps.metrics.get::<HttpMetrics>().requests.get_or_create(&label).inc();
+        response
+    }
+
+    fn identity(&self, name: &str) -> Result<&IdentityTokens, FormError> {
+        self.identities.get(name).ok_or_else(|| {
+            let served = self.identities.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!("this listener does not serve that identity; it serves {served}");
+            FormError::new(StatusCode::NOT_FOUND, "invalid", message)
+        })
     }
 
     /// Returns the identity of a request that may use it.
@@ -95,11 +143,7 @@ impl IdentityApi {
         let caller = self.deps.callers.admit(request, &[CallerRoute::Identity])?;
         // Before the lookup, so that the response does not reveal which identities exist.
         caller.check_identity(identity)?;
-        let identity = self.identities.get(identity).ok_or_else(|| {
-            let served = self.identities.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message = format!("this listener does not serve that identity; it serves {served}");
-            FormError::new(StatusCode::NOT_FOUND, "invalid", message)
-        })?;
+        let identity = self.identity(identity)?;
         if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
             audited.use_token(&identity.name().into(), None);
         }
@@ -125,6 +169,15 @@ impl IdentityApi {
         }
     }
 }
+
+/// Reads the form of a request, whose length the guard has checked.
+async fn read_body(body: IncomingBody) -> Result<Bytes, FormError> {
+    let read = Limited::new(body, MAX_BODY).collect().await;
+    read.map(Collected::to_bytes).map_err(|_| FormError::invalid("the body cannot be read"))
+}
+
+/// Largest form, in bytes.
+const MAX_BODY: usize = 64 * 1024;
 
 impl From<CallerRefusal> for FormError {
     fn from(refusal: CallerRefusal) -> Self {

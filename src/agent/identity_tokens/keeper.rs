@@ -1,11 +1,11 @@
-//! Keeps the tokens of an identity: requests each once in its lifetime, and publishes it.
+//! Keeps what tools get of an identity, its tokens and the credentials of a role: requests each once in its lifetime, and publishes it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use keyward_credentials::backoff::{Backoff, random_unit};
-use keyward_credentials::credential_watch::{Availability, credential_channel};
+use keyward_credentials::credential_watch::{Availability, CredentialPublisher, credential_channel};
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::health::HealthHandle;
@@ -14,12 +14,13 @@ use keyward_telemetry::outage::Outage;
 use keyward_telemetry::time_format::{format_rfc3339, seconds};
 use tokio_util::sync::CancellationToken;
 
+use super::fetch::{Fetch, Fetched, RoleFetch, TokenFetch};
 use super::health::{IdentityHealth, ResourceState};
 use super::metrics::{IdentityCallLabels, IdentityTokenMetrics};
-use super::tokens::IdentityTokens;
-use super::{IdentityTokenOptions, resource, schedule};
-use crate::identity::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource, SignedToken};
-use crate::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
+use super::tokens::{IdentityTokens, RoleCredentials};
+use super::{IdentityTokenOptions, schedule};
+use crate::identity::{AwsCredentials, IdentityError};
+use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
 
 /// Collaborators of the keeper of an identity's tokens.
 #[derive(Debug)]
@@ -33,8 +34,13 @@ pub struct IdentityTokenDeps {
 }
 
 /// Keeps the tokens of one identity.
-#[derive(Debug)]
-pub struct IdentityTokenKeeper(Vec<ResourceKeeper>);
+pub struct IdentityTokenKeeper(Vec<BoxFuture<'static, ()>>);
+
+impl std::fmt::Debug for IdentityTokenKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("IdentityTokenKeeper").field(&self.0.len()).finish()
+    }
+}
 
 impl IdentityTokenKeeper {
     /// Creates the keeper, without any request, and the tokens that it will publish.
@@ -45,68 +51,120 @@ impl IdentityTokenKeeper {
         options: &IdentityTokenOptions,
         deps: IdentityTokenDeps,
     ) -> Result<(Self, IdentityTokens), IdentityError> {
-        let health = Arc::new(IdentityHealth::new(deps.health, &options.resources));
-        let mut keepers = Vec::new();
+        let role = options.aws_role.as_ref();
+        let subjects: Vec<_> = options.resources.iter().chain(role.map(|role| &role.role_arn)).cloned().collect();
+        let health = Arc::new(IdentityHealth::new(deps.health, &subjects));
+        let keeper = |subject: &str| KeeperParts {
+            identity: options.name.clone(),
+            subject: subject.to_owned(),
+            clock: deps.clock.clone(),
+            metrics: deps.metrics.get(),
+            health: Arc::clone(&health),
+        };
+        let mut tasks: Vec<BoxFuture<'static, ()>> = Vec::new();
         let mut watches = Vec::new();
         for resource in &options.resources {
-            let (publisher, watch) = credential_channel("no token has been obtained yet");
+            let fetch = TokenFetch::build(&options.origin, resource, deps.clock.clone())?;
+            let (publisher, watch) = credential_channel(NONE_YET);
             watches.push((resource.clone(), watch));
-            keepers.push(ResourceKeeper {
-                identity: options.name.clone(),
-                resource: resource.clone(),
-                source: Arc::from(options.origin.build(resource, deps.clock.clone())?),
-                publisher,
-                clock: deps.clock.clone(),
-                metrics: deps.metrics.get(),
-                health: Arc::clone(&health),
-                backoff: Backoff::UPSTREAM,
-                outage: Outage::default(),
-                logged_error: None,
-                current: None,
-            });
+            tasks.push(Box::pin(Keeper::new(keeper(resource), fetch, publisher).run()));
         }
-        Ok((Self(keepers), IdentityTokens::new(&options.name, deps.clock, watches)))
+        let role = role.map(|role| {
+            let token = TokenFetch::build(&options.origin, &role.audience, deps.clock.clone())?;
+            let (publisher, watch) = credential_channel(NONE_YET);
+            let fetch = RoleFetch::new(token, role.clone(), deps.clock.clone());
+            tasks.push(Box::pin(Keeper::new(keeper(&role.role_arn), fetch, publisher).run()));
+            Ok((role.role_arn.clone(), watch))
+        });
+        let tokens = IdentityTokens::new(&options.name, deps.clock, watches).with_role(role.transpose()?);
+        Ok((Self(tasks), tokens))
     }
 
     /// Keeps the tokens until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
-        let all = join_all(self.0.into_iter().map(ResourceKeeper::run));
-        let _ = stop.run_until_cancelled(all).await;
+        let _ = stop.run_until_cancelled(join_all(self.0)).await;
     }
 }
 
-/// Keeps the token for one resource.
+const NONE_YET: &str = "no token has been obtained yet";
+
+/// Published form of what was fetched.
+pub(super) trait Published<V>: Send + Sync + 'static {
+    /// Creates it with its times, which change where the wall clock is set.
+    fn publish(value: &V, obtained: ClockReading, expires: ClockReading) -> Self;
+}
+
+impl Published<ClientToken> for Token {
+    fn publish(value: &ClientToken, obtained: ClockReading, expires: ClockReading) -> Self {
+        Self {
+            secret: value.clone(),
+            accessor: None,
+            lease: Lease { ttl: obtained.until(expires), renewable: false },
+            kind: TokenKind::Service,
+            policies: Vec::new(),
+            obtained,
+            expires: Some(expires),
+            generation: Generation::new(),
+        }
+    }
+}
+
+impl Published<AwsCredentials> for RoleCredentials {
+    fn publish(value: &AwsCredentials, obtained: ClockReading, expires: ClockReading) -> Self {
+        Self { credentials: value.clone(), obtained, expires }
+    }
+}
+
+/// Parts of a keeper that do not depend on what it keeps.
 #[derive(Debug)]
-struct ResourceKeeper {
-    identity: String,
-    resource: String,
-    source: Arc<dyn IdentitySource>,
-    publisher: TokenPublisher,
-    clock: Clock,
-    metrics: IdentityTokenMetrics,
-    health: Arc<IdentityHealth>,
+pub(super) struct KeeperParts {
+    pub(super) identity: String,
+    /// Resource of a token, or role of credentials.
+    pub(super) subject: String,
+    pub(super) clock: Clock,
+    pub(super) metrics: IdentityTokenMetrics,
+    pub(super) health: Arc<IdentityHealth>,
+}
+
+/// Keeps one token, or the credentials of a role.
+pub(super) struct Keeper<F: Fetch, P> {
+    parts: KeeperParts,
+    fetch: Arc<F>,
+    publisher: CredentialPublisher<P>,
     backoff: Backoff,
     outage: Outage,
     /// Error of the current outage that was logged.
     logged_error: Option<String>,
-    current: Option<CurrentToken>,
+    current: Option<Current<F::Value>>,
 }
 
-/// Published token.
-#[derive(Debug)]
-struct CurrentToken {
-    token: Arc<Token>,
-    /// End by the wall clock, which may be set after the token was obtained.
+/// The value that is published.
+struct Current<V> {
+    value: V,
+    obtained: ClockReading,
+    expires: ClockReading,
+    /// End by the wall clock, which may be set after it was obtained.
     exp: SystemTime,
 }
 
-impl ResourceKeeper {
-    async fn run(mut self) {
+impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
+    pub(super) fn new(parts: KeeperParts, fetch: F, publisher: CredentialPublisher<P>) -> Self {
+        Self {
+            parts,
+            fetch: Arc::new(fetch),
+            publisher,
+            backoff: Backoff::UPSTREAM,
+            outage: Outage::default(),
+            logged_error: None,
+            current: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
         loop {
-            let source = Arc::clone(&self.source);
-            let proof = self.while_current(async move { source.prove().await }).await;
-            let mut next = match proof.and_then(|proof| self.accept(proof)) {
-                Ok(token) => self.publish(token),
+            let fetch = Arc::clone(&self.fetch);
+            let mut next = match self.while_current(async move { fetch.fetch().await }).await {
+                Ok(fetched) => self.publish(fetched),
                 Err(error) => self.record_failure(&error),
             };
             while self.is_clock_set_before(next).await {
@@ -117,7 +175,7 @@ impl ResourceKeeper {
 
     /// Waits until a time. Returns true if the wall clock was set, or the machine suspended, before it.
     async fn is_clock_set_before(&mut self, next: ClockReading) -> bool {
-        let clock = self.clock.clone();
+        let clock = self.parts.clock.clone();
         self.while_current(async move {
             let mut changes = clock.changes();
             tokio::select! {
@@ -132,10 +190,11 @@ impl ResourceKeeper {
     async fn while_current<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
-            let end = self.current.as_ref().and_then(|current| current.token.expires);
+            let end = self.current.as_ref().map(|current| current.expires);
+            let clock = self.parts.clock.clone();
             tokio::select! {
                 biased;
-                () = self.clock.sleep_until_some(end) => self.withdraw(),
+                () = clock.sleep_until_some(end) => self.withdraw(),
                 done = &mut work => return done,
             }
         }
@@ -144,98 +203,56 @@ impl ResourceKeeper {
     /// Follows a wall clock that was set: the end of a token is a time by it. Returns the time at which to replace the token, which was
     /// `next`.
     fn rebase(&mut self, next: ClockReading) -> ClockReading {
-        let Some(CurrentToken { token, exp }) = &self.current else { return next };
-        let now = self.clock.now();
-        let rest = exp.duration_since(now.wall).unwrap_or(Duration::ZERO);
-        let token = Arc::new(Token {
-            secret: token.secret.clone(),
-            accessor: None,
-            lease: token.lease,
-            kind: token.kind.clone(),
-            policies: Vec::new(),
-            obtained: now.rebase(token.obtained),
-            expires: Some(now + rest),
-            generation: token.generation,
-        });
-        self.current = Some(CurrentToken { token: Arc::clone(&token), exp: *exp });
-        self.publisher.publish(Availability::Available(token), Some(now));
-        let renewal = schedule::renewal(now, now + rest, None);
+        let now = self.parts.clock.now();
+        let Some(current) = &mut self.current else { return next };
+        let rest = current.exp.duration_since(now.wall).unwrap_or(Duration::ZERO);
+        current.obtained = now.rebase(current.obtained);
+        current.expires = now + rest;
+        let published = P::publish(&current.value, current.obtained, current.expires);
+        let renewal = schedule::renewal(now, current.expires, None);
+        self.publisher.publish(Availability::Available(Arc::new(published)), Some(now));
         std::cmp::min_by_key(next, renewal, |at| at.boot)
     }
 
-    /// Checks a token that was obtained.
-    fn accept(&self, proof: IdentityProof) -> Result<CurrentToken, IdentityError> {
-        let IdentityProof::Signed(signed) = proof else { return Err(invalid("gives no signed token".to_owned())) };
-        let SignedToken { jwt, claims, audience, .. } = *signed;
-        let claims = claims.ok_or_else(|| invalid("gives a token that cannot be decoded".to_owned()))?;
-        let exp = claims.exp.ok_or_else(|| invalid("gives a token without an end (exp)".to_owned()))?;
-        // A token from a file is for whom it was made.
-        if audience.is_none() && !claims.aud.iter().any(|aud| resource::is_same(aud, &self.resource)) {
-            let found = claims.aud.join(", ").escape_debug().take(200).collect::<String>();
-            return Err(invalid(format!("gives a token for another audience: {found}")));
-        }
-        let secret =
-            ClientToken::parse(jwt).ok_or_else(|| invalid("gives a token of more than 4096 bytes".to_owned()))?;
-        let now = self.clock.now();
-        let ttl = exp.duration_since(now.wall).unwrap_or(Duration::ZERO);
-        if ttl.is_zero() {
-            return Err(IdentityError {
-                kind: IdentityErrorKind::NotReady,
-                hint: Some("the source gave an old token again, or this machine's clock is ahead"),
-                ..invalid("gives a token that has expired".to_owned())
-            });
-        }
-        let token = Token {
-            secret,
-            accessor: None,
-            lease: Lease { ttl, renewable: false },
-            kind: TokenKind::Service,
-            policies: Vec::new(),
-            obtained: now,
-            expires: Some(now + ttl),
-            generation: Generation::new(),
-        };
-        Ok(CurrentToken { token: Arc::new(token), exp })
-    }
-
-    /// Publishes a token; returns the time at which to replace it.
-    fn publish(&mut self, new: CurrentToken) -> ClockReading {
-        let now = self.clock.now();
+    /// Publishes what was fetched; returns the time at which to replace it.
+    fn publish(&mut self, Fetched { value, exp }: Fetched<F::Value>) -> ClockReading {
+        let now = self.parts.clock.now();
         self.count("ok");
         self.backoff.reset();
         self.logged_error = None;
-        let (identity, resource) = (&self.identity, &self.resource);
+        let KeeperParts { identity, subject, .. } = &self.parts;
         if let Some(lasted_seconds) = self.outage.record_success(now) {
             tracing::info!(
                 event = "identity.tool_token.recovered",
                 identity,
-                resource,
+                resource = subject,
                 lasted_seconds,
                 "tokens for tools can be obtained again"
             );
         }
-        let before =
-            self.current.as_ref().filter(|before| before.exp == new.exp).and_then(|before| before.token.expires);
-        let next = schedule::renewal(now, new.token.expires.unwrap_or(now), before);
+        let before = self.current.as_ref().filter(|before| before.exp == exp).map(|before| before.expires);
+        let expires = now + exp.duration_since(now.wall).unwrap_or(Duration::ZERO);
+        let next = schedule::renewal(now, expires, before);
         if before.is_none() {
             tracing::info!(
                 event = "identity.tool_token.obtained",
                 identity,
-                resource,
-                expires_at = format_rfc3339(new.exp),
+                resource = subject,
+                expires_at = format_rfc3339(exp),
                 "a token for tools was obtained"
             );
-            self.publisher.publish(Availability::Available(Arc::clone(&new.token)), Some(now));
-            self.current = Some(new);
-            self.health.record_update();
+            let published = P::publish(&value, now, expires);
+            self.publisher.publish(Availability::Available(Arc::new(published)), Some(now));
+            self.current = Some(Current { value, obtained: now, expires, exp });
+            self.parts.health.record_update();
         }
-        self.health.set(&self.resource, ResourceState { has_token: true, error: None });
+        self.parts.health.set(&self.parts.subject, ResourceState { has_token: true, error: None });
         next
     }
 
     /// Records a failure; returns the time of the next attempt.
     fn record_failure(&mut self, error: &IdentityError) -> ClockReading {
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         self.count("failed");
         self.outage.record_failure(now);
         let wait = self.backoff.next_half_jitter(random_unit()).max(error.retry_after.unwrap_or_default());
@@ -245,8 +262,8 @@ impl ResourceKeeper {
         if self.logged_error.as_ref() != Some(&text) {
             tracing::warn!(
                 event = "identity.tool_token.failed",
-                identity = self.identity,
-                resource = self.resource,
+                identity = self.parts.identity,
+                resource = self.parts.subject,
                 retry_in_seconds = seconds(wait),
                 code = code.as_str(),
                 error = text,
@@ -258,39 +275,31 @@ impl ResourceKeeper {
             self.publisher.publish_unavailable(text.as_str(), wait, now, Some(now));
         }
         let error = Some((Some(code), text));
-        self.health.set(&self.resource, ResourceState { has_token: self.current.is_some(), error });
+        let state = ResourceState { has_token: self.current.is_some(), error };
+        self.parts.health.set(&self.parts.subject, state);
         now + wait
     }
 
-    /// Withdraws the token at its end.
+    /// Withdraws what is published at its end.
     fn withdraw(&mut self) {
         self.current = None;
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         self.outage.record_failure(now);
         let reason = self.logged_error.clone().unwrap_or_else(|| "it could not be replaced yet".to_owned());
         let reason = format!("the token has expired: {reason}");
         tracing::warn!(
             event = "identity.tool_token.expired",
-            identity = self.identity,
-            resource = self.resource,
+            identity = self.parts.identity,
+            resource = self.parts.subject,
             "a token for tools has expired before it could be replaced"
         );
         self.publisher.publish_unavailable(reason.as_str(), Duration::from_secs(1), now, Some(now));
-        self.health.set(&self.resource, ResourceState { has_token: false, error: Some((None, reason)) });
+        self.parts.health.set(&self.parts.subject, ResourceState { has_token: false, error: Some((None, reason)) });
     }
 
     fn count(&self, outcome: &'static str) {
-        self.metrics.calls.get_or_create(&IdentityCallLabels { identity: self.identity.clone(), outcome }).inc();
-    }
-}
-
-fn invalid(message: String) -> IdentityError {
-    IdentityError {
-        kind: IdentityErrorKind::Config,
-        source_name: "identity token",
-        message,
-        hint: None,
-        retry_after: None,
+        let labels = IdentityCallLabels { identity: self.parts.identity.clone(), outcome };
+        self.parts.metrics.calls.get_or_create(&labels).inc();
     }
 }
 

@@ -10,13 +10,15 @@ mod schedule;
 // 1: the tokens, and what keeps them
 mod health;
 mod tokens;
+mod fetch;
 mod keeper;
 
 pub use keeper::{IdentityTokenDeps, IdentityTokenKeeper};
 pub use metrics::IdentityTokenMetrics;
+pub(crate) use tokens::RoleCredentials;
 pub use tokens::{IdentityTokens, NoIdentityToken};
 
-use crate::identity::IdentityTokenOrigin;
+use crate::identity::{AwsRoleOptions, IdentityTokenOrigin};
 
 /// Options of an identity for tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct IdentityTokenOptions {
     pub resources: Vec<String>,
     /// Identity of the machine.
     pub origin: IdentityTokenOrigin,
+    /// Role of AWS whose credentials tools may get.
+    pub aws_role: Option<AwsRoleOptions>,
     /// True if readiness depends on its tokens.
     pub required: bool,
 }

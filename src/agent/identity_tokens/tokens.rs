@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyward_credentials::credential_watch::Availability;
-use keyward_machine::clock::Clock;
+use keyward_credentials::credential_watch::{Availability, CredentialState, CredentialWatch};
+use keyward_machine::clock::{Clock, ClockReading};
 
 use super::{resource, schedule};
+use crate::identity::AwsCredentials;
 use crate::token::{Token, TokenWatch};
 
 /// Tokens of one identity by resource. Clones share them.
@@ -15,6 +16,16 @@ pub struct IdentityTokens {
     name: Arc<str>,
     clock: Clock,
     resources: Arc<[(String, TokenWatch)]>,
+    /// Role of AWS, and its credentials.
+    role: Option<(String, CredentialWatch<RoleCredentials>)>,
+}
+
+/// Credentials of a role of AWS.
+#[derive(Debug)]
+pub(crate) struct RoleCredentials {
+    pub(crate) credentials: AwsCredentials,
+    pub(crate) obtained: ClockReading,
+    pub(crate) expires: ClockReading,
 }
 
 /// Reason why there is no token for a request.
@@ -33,7 +44,11 @@ pub enum NoIdentityToken {
 
 impl IdentityTokens {
     pub(super) fn new(name: &str, clock: Clock, resources: Vec<(String, TokenWatch)>) -> Self {
-        Self { name: name.into(), clock, resources: resources.into() }
+        Self { name: name.into(), clock, resources: resources.into(), role: None }
+    }
+
+    pub(super) fn with_role(self, role: Option<(String, CredentialWatch<RoleCredentials>)>) -> Self {
+        Self { role, ..self }
     }
 
     /// Name of the identity.
@@ -50,17 +65,47 @@ impl IdentityTokens {
         let (resource, watch) = resource::find(listed, requested)
             .and_then(|at| self.resources.get(at))
             .ok_or(NoIdentityToken::NotListed)?;
-        watch.read(|state| match &state.availability {
-            Availability::Available(token) if self.is_served(token) => Ok((resource.as_str(), Arc::clone(token))),
-            Availability::Available(_) => Err(NoIdentityToken::Unavailable {
-                reason: "the token has expired, and could not be replaced".into(),
-                retry_after: Duration::from_secs(1),
-            }),
+        let token = watch.read(|state| self.served(state, |token| Some((token.obtained, token.expires?))))?;
+        Ok((resource, token))
+    }
+
+    /// Returns the seconds until the end of a token.
+    pub(crate) fn seconds_left(&self, token: &Token) -> u64 {
+        token.expires.map_or(0, |expires| self.clock.now().until(expires).as_secs())
+    }
+
+    /// Returns the role of AWS, and its credentials, which are valid for longer than it takes to use them.
+    ///
+    /// # Errors
+    /// The identity has no role, or there are no credentials.
+    pub(crate) fn find_role(&self) -> Result<(&str, Arc<RoleCredentials>), NoIdentityToken> {
+        let (role, watch) = self.role.as_ref().ok_or(NoIdentityToken::NotListed)?;
+        let credentials = watch.read(|state| self.served(state, |found| Some((found.obtained, found.expires))))?;
+        Ok((role, credentials))
+    }
+
+    /// Returns what is published, unless its end is near; `times` are those when it was obtained and at which it ends.
+    fn served<P>(
+        &self,
+        state: &CredentialState<P>,
+        times: impl Fn(&P) -> Option<(ClockReading, ClockReading)>,
+    ) -> Result<Arc<P>, NoIdentityToken> {
+        match &state.availability {
+            Availability::Available(found) => {
+                let end = times(found).map(|(obtained, expires)| schedule::end_of_serving(obtained, expires));
+                if end.is_none_or(|end| !self.clock.has_reached(end)) {
+                    return Ok(Arc::clone(found));
+                }
+                Err(NoIdentityToken::Unavailable {
+                    reason: "the token has expired, and could not be replaced".into(),
+                    retry_after: Duration::from_secs(1),
+                })
+            }
             Availability::Unavailable { reason, retry_after } => Err(NoIdentityToken::Unavailable {
                 reason: Arc::clone(reason),
                 retry_after: state.remaining_wait(*retry_after, self.clock.now()),
             }),
-        })
+        }
     }
 
     /// Returns the watch on the token for a listed resource.
@@ -72,10 +117,5 @@ impl IdentityTokens {
     /// Listed resources.
     pub fn resources(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().map(|(resource, _)| resource.as_str())
-    }
-
-    fn is_served(&self, token: &Token) -> bool {
-        let end = token.expires.map(|expires| schedule::end_of_serving(token.obtained, expires));
-        end.is_none_or(|end| !self.clock.has_reached(end))
     }
 }

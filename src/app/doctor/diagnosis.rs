@@ -23,7 +23,7 @@ use super::unit_sandbox::Sandbox;
 use super::{credentials, file_owners, peers};
 use crate::certificate_files;
 use crate::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
-use crate::probes::{Limits, check_session, describe_expiry, resolve_host};
+use crate::probes::{Limits, check_session, check_tool_identity, describe_expiry, resolve_host};
 
 /// Options of `keyward doctor`.
 pub struct Options<'a> {
@@ -374,6 +374,9 @@ async fn check_peers(
                 checks.push(Box::pin(std::future::ready(steps.into_results())));
             }
         }
+    }
+    for identity in &config.identities {
+        checks.push(Box::pin(check_tool_identity(identity, limits, progress)));
     }
     #[cfg(feature = "gateway")]
     if let Some(gateway) = &config.gateway

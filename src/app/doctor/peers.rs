@@ -28,7 +28,10 @@ pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
         peers.extend(peer_of(by, &session.upstream.client));
     }
     for identity in &config.identities {
-        peers.extend(peers_of_identity(&format!("identity {}", identity.name), &identity.origin.to_method("")));
+        let by = format!("identity {}", identity.name);
+        peers.extend(peers_of_identity(&by, &identity.origin.to_method("")));
+        let sts = identity.aws_role.as_ref().and_then(|role| role.url().ok());
+        peers.extend(sts.as_ref().and_then(|url| peer(format!("{by}: AWS STS"), url)));
     }
     #[cfg(feature = "gateway")]
     if let Some(gateway) = &config.gateway {

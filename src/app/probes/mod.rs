@@ -10,6 +10,7 @@ mod connection;
 // 2: one file a kind of peer
 mod rights;
 mod session;
+mod tool_identity;
 #[cfg(feature = "gateway")]
 mod gateway;
 #[cfg(feature = "etcd")]
@@ -24,3 +25,4 @@ pub use self::gateway::check_gateway;
 pub(crate) use self::gateway::platform_client;
 pub use self::limits::Limits;
 pub use self::session::check_session;
+pub use self::tool_identity::check_tool_identity;

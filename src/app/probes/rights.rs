@@ -47,7 +47,7 @@ pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRi
     for credential in config.credentials.iter().filter(|credential| credential.session == session) {
         add(&credential.path, READ, format!("credential {}", credential.name));
     }
-    for sink in config.sinks.iter().filter(|sink| sink.session == session) {
+    for sink in config.sinks.iter().filter(|sink| sink.session() == Some(session)) {
         let by = format!("sink {}", sink.options.name);
         match &sink.derive {
             Some(DerivedTokenKind::Child(_)) => add("auth/token/create", WRITE, by),

@@ -124,8 +124,16 @@ impl SandboxPlan {
             self.add_server(&session.upstream.client, environment);
             self.add_identity(&session.identity, environment);
         }
+        if !config.identities.is_empty() {
+            self.programs.variables.extend(keyward_config::TOOL_VARIABLES.map(str::to_owned));
+        }
         for identity in &config.identities {
             self.add_identity(&identity.origin.to_method(""), environment);
+            if let Some(role) = &identity.aws_role {
+                self.read.extend(role.endpoints.sts_ca.clone());
+                let urls: Vec<_> = role.url().into_iter().collect();
+                self.connect_to_identity(&urls, environment);
+            }
         }
         self.programs.variables.extend(config.env_templates.iter().map(|template| template.options.text.name.clone()));
         self.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());

@@ -1,8 +1,9 @@
-//! The executable under two other names: the credential helpers of Docker and git. The secret of `[credential.NAME]` is
+//! The executable under three other names: the credential helpers of Docker and git, and the kubelet's. The secret of `[credential.NAME]` is
 //! read through the running agent each time; nothing is stored.
 
 mod docker;
 mod git;
+mod kubelet;
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -24,12 +25,16 @@ use super::{Exit, print_error};
 pub(super) enum HelperProtocol {
     Docker,
     Git,
+    Kubelet,
 }
 
-const NAMES: [(&str, HelperProtocol); 2] =
-    [("docker-credential-keyward", HelperProtocol::Docker), ("git-credential-keyward", HelperProtocol::Git)];
+const NAMES: [(&str, HelperProtocol); 3] = [
+    ("docker-credential-keyward", HelperProtocol::Docker),
+    ("git-credential-keyward", HelperProtocol::Git),
+    ("kubelet-credential-keyward", HelperProtocol::Kubelet),
+];
 
-/// Credential helper of Docker and git: returns the secret of `[credential.NAME]`. They pass a verb as argument and the host on standard input.
+/// Credential helper of Docker, git and the kubelet: returns the secret of `[credential.NAME]`. They pass a verb as argument, and the host on standard input.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct HelperRequest {
@@ -67,6 +72,7 @@ pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
     match by {
         HelperProtocol::Docker => docker::respond(&request),
         HelperProtocol::Git => git::respond(&request),
+        HelperProtocol::Kubelet => kubelet::respond(&request),
     }
 }
 

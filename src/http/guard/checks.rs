@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use keyward_machine::secret;
 use keyward_machine::secret_string::SecretString;
@@ -136,8 +138,10 @@ impl<'a> GuardHeaders<'a> {
     }
 
     /// Returns the key as clients of cloud identities send it.
-    fn identity_key(&self) -> Option<&'a [u8]> {
-        self.identity.or(self.key).or(self.token).or(self.authorization)
+    fn identity_key(&self) -> Option<Cow<'a, [u8]>> {
+        let plain = self.identity.or(self.key).or(self.token);
+        let basic = || self.authorization.and_then(basic_password).map(Cow::Owned);
+        plain.map(Cow::Borrowed).or_else(basic).or_else(|| self.authorization.map(Cow::Borrowed))
     }
 
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), GuardRejection> {
@@ -229,7 +233,9 @@ impl AccessMode {
             (Self::SocketPeers, Peer::Tcp { .. }) => {
                 reject(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
             }
-            (Self::Key(key), _) if required == RequiredHeader::Identity => check_key(key, fields.identity_key()),
+            (Self::Key(key), _) if required == RequiredHeader::Identity => {
+                check_key(key, fields.identity_key().as_deref())
+            }
             (Self::Key(key), _) => check_key(key, fields.key.or(fields.token)),
         }
     }
@@ -269,6 +275,18 @@ pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) 
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, key) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
+}
+
+/// Returns the password of `Authorization: Basic`: the secret of an OAuth client (RFC 6749, 2.3.1), which is encoded as in a form.
+fn basic_password(value: &[u8]) -> Option<Vec<u8>> {
+    let (scheme, credentials) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let text = BASE64_STANDARD.decode(credentials.trim_ascii()).ok()?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let (_, password) = text.split_at_checked(colon + 1)?;
+    Some(percent_encoding::percent_decode(password).collect())
 }
 
 fn set_once<T>(

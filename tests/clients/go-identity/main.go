@@ -3,6 +3,7 @@
 //	go-identity app-service RESOURCE SECONDS
 //	go-identity aws SECONDS
 //	go-identity gcp CREDENTIAL_FILE SECONDS
+//	go-identity oauth TOKEN_URL SCOPE SECRET SECONDS
 //	go-identity kube SECONDS COMMAND [ARGUMENT...]
 //
 // Asks as often as a program without a cache would, and ends with an error at the first token that has expired. Prints the number of
@@ -24,7 +25,9 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"golang.org/x/oauth2/clientcredentials"
 	"golang.org/x/oauth2/google/externalaccount"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -85,10 +88,12 @@ func appService(resource, seconds string) {
 	})
 }
 
-// aws takes what the environment or the profile names, as every program on the SDK does.
-func aws(seconds string) {
+// awsCredentials takes what the environment or the profile names, as every program on the SDK does.
+func awsCredentials(seconds string) {
 	follow(seconds, func() (string, time.Time) {
-		settings, err := config.LoadDefaultConfig(ctx)
+		// The cache moves the end of credentials of an endpoint by five minutes.
+		exact := config.WithCredentialsCacheOptions(func(options *aws.CredentialsCacheOptions) { options.ExpiryWindow = 0 })
+		settings, err := config.LoadDefaultConfig(ctx, exact)
 		check(err)
 		credentials, err := settings.Credentials.Retrieve(ctx)
 		check(err)
@@ -129,6 +134,16 @@ func gcp(file, seconds string) {
 	})
 }
 
+// oauth asks a token endpoint as a client with a secret.
+func oauth(url, scope, secret, seconds string) {
+	follow(seconds, func() (string, time.Time) {
+		client := clientcredentials.Config{ClientID: "keyward", ClientSecret: secret, TokenURL: url, Scopes: []string{scope}}
+		token, err := client.Token(ctx)
+		check(err)
+		return token.AccessToken, end(token.AccessToken)
+	})
+}
+
 // kube calls an API server of its own, with the token that the command prints.
 func kube(seconds string, command []string) {
 	token := ""
@@ -160,9 +175,11 @@ func main() {
 	case len(arguments) == 3 && arguments[0] == "app-service":
 		appService(arguments[1], arguments[2])
 	case len(arguments) == 2 && arguments[0] == "aws":
-		aws(arguments[1])
+		awsCredentials(arguments[1])
 	case len(arguments) == 3 && arguments[0] == "gcp":
 		gcp(arguments[1], arguments[2])
+	case len(arguments) == 5 && arguments[0] == "oauth":
+		oauth(arguments[1], arguments[2], arguments[3], arguments[4])
 	case len(arguments) > 2 && arguments[0] == "kube":
 		kube(arguments[1], arguments[2:])
 	default:

@@ -4,7 +4,7 @@ mod aws;
 mod ci_token;
 mod gcp;
 mod requests;
-mod tls_front;
+pub(crate) mod tls_front;
 mod token_proxy;
 
 use std::collections::BTreeMap;

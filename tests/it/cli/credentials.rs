@@ -103,6 +103,36 @@ fn docker_gets_the_credentials_of_a_registry_from_its_secret() {
 }
 
 #[test]
+fn the_kubelet_gets_the_credentials_of_an_images_registry_and_none_for_others() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let agent = start(&world);
+        let program = link(&agent, "kubelet-credential-keyward");
+        let ask = |verb: &str, request: &Value| {
+            let mut command = Command::new(&program);
+            run_helper(command.arg(verb).env_clear().env("KEYWARD_CONFIG", &agent.config), &request.to_string())
+        };
+        let request = |version: &str, image: &str| json!({ "apiVersion": format!("credentialprovider.kubelet.k8s.io/{version}"), "kind": "CredentialProviderRequest", "image": image });
+        let login = json!({ "username": "puller", "password": "canary-registry" });
+        for (image, expected) in [
+            ("registry.example.com:5000/team/app:1", json!({ "registry.example.com:5000": login })),
+            ("docker.io/library/nginx", json!({ "docker.io": login })),
+            ("evil.example.com/registry.example.com:5000/app", json!({})),
+        ] {
+            let (code, out, error) = ask("get", &request("v1", image));
+            let response: Value = serde_json::from_str(&out).unwrap();
+            assert_eq!((code, error.as_str(), &response["auth"]), (0, "", &expected), "{image}");
+            let fixed = ["kind", "cacheKeyType", "cacheDuration"].map(|key| response[key].as_str().unwrap());
+            assert_eq!(fixed, ["CredentialProviderResponse", "Registry", "300s"]);
+        }
+        let (code, out, error) = ask("get", &request("v1alpha1", "registry.example.com:5000/a"));
+        assert!(code == 1 && out.is_empty() && error.contains("another version"), "{error}");
+        let (code, out, _) = ask("store", &request("v1", "registry.example.com:5000/a"));
+        assert!(code == 1 && out.is_empty());
+    });
+}
+
+#[test]
 fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
     run_in_network_namespace(|| {
         let world = World::start();

@@ -24,7 +24,7 @@ fn all_errors_of_all_files_are_reported_at_once_in_the_order_of_the_files() {
         "b.toml:4:8: sink.x.mode: \"9\" is not a mode; write three or four octal digits, such as \"0640\"",
         "a.toml:2:8: sink.y.path: \"y\" is not an absolute path; start it with /",
         "a.toml:3:1: sink.y.colour: an unknown key; \
-         known keys: path, session, shared_folder, format, wrap_ttl, derived_token, encrypt, on_missing, mode, owner, group, on_expiry, required",
+         known keys: path, identity, resource, session, shared_folder, format, wrap_ttl, derived_token, encrypt, on_missing, mode, owner, group, on_expiry, required",
         "a.toml:4:10: unclosed table, expected `]`",
         "c.toml: cannot be read: No such file or directory (os error 2)",
     ];

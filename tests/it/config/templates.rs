@@ -146,7 +146,7 @@ fn errors_of_templates_and_of_a_process_have_positions() {
             "a.toml:2:17: process.change_signal: \"SIGHUPS\" is not a supported signal; write SIGTERM, SIGHUP, SIGINT, \
              SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
             "a.toml:3:11: process.restart: \"allways\" is not a known value; write \"never\", \"on_failure\" or \"always\"",
-            "a.toml:4:1: process.sink: an unknown key; known keys: command, on_change, change_signal, pass_env, restart, \
+            "a.toml:4:1: process.sink: an unknown key; known keys: identity, command, on_change, change_signal, pass_env, restart, \
              stop_signal, stop_timeout, debounce",
         ],
     );

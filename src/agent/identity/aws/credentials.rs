@@ -11,13 +11,13 @@ use crate::identity::error::AttemptError;
 
 /// Credentials that sign requests.
 #[derive(Debug, Clone)]
-pub(super) struct AwsCredentials {
-    pub(super) access_key_id: String,
-    pub(super) secret_access_key: SecretString,
+pub(crate) struct AwsCredentials {
+    pub(crate) access_key_id: String,
+    pub(crate) secret_access_key: SecretString,
     /// Part of temporary credentials.
-    pub(super) session_token: Option<SecretString>,
+    pub(crate) session_token: Option<SecretString>,
     /// End of temporary credentials.
-    pub(super) expires: Option<SystemTime>,
+    pub(crate) expires: Option<SystemTime>,
 }
 
 /// Credentials as the container endpoints and the metadata service return them.

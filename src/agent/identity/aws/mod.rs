@@ -16,10 +16,14 @@ mod signature;
 // Layer 2: the source
 mod endpoints;
 mod source;
+mod role_exchange;
 
 use crate::identity::ProviderVariables;
 
+pub(crate) use credentials::AwsCredentials;
 pub use endpoints::{AwsEndpoints, is_region as is_aws_region};
+pub(crate) use role_exchange::AwsRoleExchange;
+pub use role_exchange::AwsRoleOptions;
 pub use selection::AwsCredentialOrigin;
 
 /// Options of the `aws` method.

@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use keyward_machine::secret;
+use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use serde::Deserialize;
 use url::Url;
@@ -41,7 +42,15 @@ struct Credentials {
     expiration: f64,
 }
 
-/// Exchanges the token at STS.
+/// Role that a token is exchanged for.
+pub(super) struct RoleRequest<'a> {
+    pub(super) role_arn: &'a str,
+    pub(super) session_name: &'a str,
+    /// Lifetime of the credentials; `None` for AWS's default.
+    pub(super) duration: Option<Duration>,
+}
+
+/// Exchanges the token of a file at STS.
 pub(super) async fn request(
     transport: &Transport,
     sts: &Url,
@@ -49,14 +58,26 @@ pub(super) async fn request(
 ) -> Result<AwsCredentials, AttemptError> {
     let token =
         secret::read_file(&identity.token_file).map_err(|error| AttemptError::NoAssertion(format_chain(&error)))?;
+    let role = RoleRequest { role_arn: &identity.role_arn, session_name: &identity.session_name, duration: None };
+    exchange(transport, sts, &role, &token).await
+}
+
+/// Exchanges a token at STS.
+pub(super) async fn exchange(
+    transport: &Transport,
+    sts: &Url,
+    role: &RoleRequest<'_>,
+    token: &SecretString,
+) -> Result<AwsCredentials, AttemptError> {
     let transport = transport.with_redacted_secret(token.clone());
-    let form = [
-        ("Action", "AssumeRoleWithWebIdentity"),
-        ("Version", "2011-06-15"),
-        ("RoleArn", &identity.role_arn),
-        ("RoleSessionName", &identity.session_name),
-        ("WebIdentityToken", token.expose_secret()),
+    let mut form = vec![
+        ("Action", "AssumeRoleWithWebIdentity".to_owned()),
+        ("Version", "2011-06-15".to_owned()),
+        ("RoleArn", role.role_arn.to_owned()),
+        ("RoleSessionName", role.session_name.to_owned()),
+        ("WebIdentityToken", token.expose_secret().to_owned()),
     ];
+    form.extend(role.duration.map(|duration| ("DurationSeconds", duration.as_secs().to_string())));
     // STS answers XML otherwise.
     let request = transport.http.post(sts.clone()).header("accept", "application/json").form(&form);
     parse(&transport.send(request).await?)

@@ -8,8 +8,9 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::identity::LoginFields;
+use crate::identity::{IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, SignedToken};
 use crate::identity_tokens::NoIdentityToken;
+use crate::identity_tokens::fetch::invalid;
 
 const RESOURCE: &str = "https://management.azure.com/";
 
@@ -31,9 +32,23 @@ struct State {
     audience: Option<&'static str>,
 }
 
+/// The service, as the keeper's source.
+#[derive(Debug)]
+struct SharedFake(Arc<FakeSource>);
+
 #[async_trait]
-impl IdentitySource for FakeSource {
+impl IdentitySource for SharedFake {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
+        self.0.prove()
+    }
+
+    fn describe(&self) -> String {
+        "fake".to_owned()
+    }
+}
+
+impl FakeSource {
+    fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let now = self.clock.now().wall;
         let mut state = self.state.lock();
         state.calls += 1;
@@ -51,10 +66,6 @@ impl IdentitySource for FakeSource {
         let audience = state.audience.is_none().then(|| RESOURCE.to_owned());
         let signed = SignedToken { jwt: SecretString::from(jwt), fields: LoginFields::default(), claims, audience };
         Ok(IdentityProof::Signed(Box::new(signed)))
-    }
-
-    fn describe(&self) -> String {
-        "fake".to_owned()
     }
 }
 
@@ -76,19 +87,15 @@ impl Scene {
         let health = Health::default();
         let resources = [RESOURCE.to_owned()];
         let (publisher, watch) = credential_channel("no token has been obtained yet");
-        let keeper = ResourceKeeper {
+        let parts = KeeperParts {
             identity: "azure".to_owned(),
-            resource: RESOURCE.to_owned(),
-            source: Arc::clone(&source) as Arc<dyn IdentitySource>,
-            publisher,
+            subject: RESOURCE.to_owned(),
             clock: clock.clone(),
             metrics: Metrics::default().get(),
             health: Arc::new(IdentityHealth::new(health.register("identity/azure", true, "no token yet"), &resources)),
-            backoff: Backoff::UPSTREAM,
-            outage: Outage::default(),
-            logged_error: None,
-            current: None,
         };
+        let fetch = TokenFetch::new(Box::new(SharedFake(Arc::clone(&source))), RESOURCE, clock.clone());
+        let keeper = Keeper::<_, Token>::new(parts, fetch, publisher);
         let tokens = IdentityTokens::new("azure", clock.clone(), vec![(RESOURCE.to_owned(), watch)]);
         let mut keepers = JoinSet::new();
         keepers.spawn(keeper.run());
@@ -134,7 +141,7 @@ async fn for_hours_no_expired_token_is_handed_out_and_each_life_costs_one_call()
 async fn a_metadata_service_that_gives_the_same_token_again_is_asked_a_few_times() {
     // A day, of which the service keeps the token until four minutes before its end.
     let day = 24 * HOUR;
-    let state = State { life: day, keeps_for: day - Duration::from_mins(4), ..State::default() };
+    let state = State { life: day, keeps_for: day.checked_sub(Duration::from_mins(4)).unwrap(), ..State::default() };
     let scene = Scene::start(state).await;
     for _ in 0..3 * 24 * 60 {
         scene.wait(Duration::from_mins(1)).await;
@@ -185,7 +192,7 @@ async fn the_end_of_a_token_follows_a_wall_clock_that_is_set() {
     scene.wait(Duration::from_mins(1)).await;
     assert!(scene.rest().is_ok());
     let calls = scene.calls();
-    scene.test_clock.suspend(Duration::from_secs(600));
+    scene.test_clock.suspend(Duration::from_mins(10));
     scene.wait(Duration::from_secs(1)).await;
     assert!(scene.rest().is_ok() && scene.calls() == calls, "a suspend that a token outlives costs no call");
 }

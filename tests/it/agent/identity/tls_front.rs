@@ -10,15 +10,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::agent::server_client::Authority;
 
 /// Ends TLS on a port of its own, and passes the bytes on. Ends when it is dropped.
-pub(super) struct TlsFront {
+pub(crate) struct TlsFront {
     /// Its URL, with a slash at the end.
-    pub(super) url: String,
+    pub(crate) url: String,
     authority: Authority,
     _serving: JoinSet<()>,
 }
 
 impl TlsFront {
-    pub(super) async fn start(behind: &SocketAddr) -> Self {
+    pub(crate) async fn start(behind: &SocketAddr) -> Self {
         let authority = Authority::new();
         let acceptor = TlsAcceptor::from(authority.server(&["127.0.0.1"], None));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -41,7 +41,7 @@ impl TlsFront {
     }
 
     /// File of the certificate to trust.
-    pub(super) fn ca_file(&self) -> PathBuf {
+    pub(crate) fn ca_file(&self) -> PathBuf {
         self.authority.ca_file()
     }
 }

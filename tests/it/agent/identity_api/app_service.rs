@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{ARM, KEY, Scene, reload};
-use crate::harness::binary::eventually;
+use crate::harness::binary::{eventually, run};
 use crate::harness::not_run::is_root;
 use crate::harness::world::run_in_network_namespace;
 
@@ -22,7 +22,7 @@ fn the_sdk_of_azure_gets_no_expired_token_in_three_hours_and_each_life_costs_one
     run_in_network_namespace(|| {
         // An hour is eight seconds here.
         let scene = Scene::start(Duration::from_secs(8), "", "");
-        scene.assert_one_call_a_life(|scene| {
+        scene.assert_one_call_a_life(2, Scene::upstream_calls, |scene| {
             let endpoint = scene.url("azure", FORM);
             let resource = ARM.trim_end_matches('/');
             scene.sdk(&[FORM, resource, "25"], &[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", KEY)])
@@ -150,5 +150,19 @@ fn a_reload_changes_the_listed_resources_and_keeps_the_tokens_of_an_unchanged_id
             other => Err(format!("{other:?}")),
         });
         assert_eq!(scene.upstream_calls(), 4);
+    });
+}
+
+#[test]
+fn check_online_tries_a_token_for_each_resource() {
+    run_in_network_namespace(|| {
+        let scene = Scene::start(Duration::from_hours(1), "", "");
+        let config = scene.agent.config.display().to_string();
+        let (code, out, error) = run(&["check", "--online", "--config", &config], &[]);
+        let expected = format!("token for {ARM}");
+        assert!(code == 0 && out.contains(&expected) && out.contains("a token until "), "{code} {out} {error}");
+        scene.world.cloud.faults().refuse(true);
+        let (code, out, error) = run(&["check", "--online", "--config", &config], &[]);
+        assert!(code != 0 && out.contains("KW-1122"), "{code} {out} {error}");
     });
 }

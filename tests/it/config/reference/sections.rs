@@ -196,6 +196,12 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             "[identity.a]\nresources = [\"x\"]\n@\n[identity.a.cloud]\n"
         )],
     ),
+    (
+        "`[identity.NAME.aws_role]`",
+        &[with_identity!(
+            "[identity.a.cloud]\n[identity.a.aws_role]\nrole_arn = \"arn:aws:iam::123456789012:role/web\"\naudience = \"x\"\n@\n"
+        )],
+    ),
     ("`[identity.NAME.cloud]`", &[with_identity!("[identity.a.cloud]\n@\n")]),
     ("`[identity.NAME.gcp]`", &[with_identity!("[identity.a.gcp]\n@\n")]),
     ("`[identity.NAME.jwt]`", &[with_identity!("[identity.a.jwt]\nfile = \"/run/jwt\"\n@\n")]),
