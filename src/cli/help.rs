@@ -7,7 +7,21 @@ use clap::Command;
 /// Commands by group, in the order of the help text.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["run", "exec", "dev"]),
-    ("Ask the agent", &["status", "token", "wait", "retry", "refresh", "reload", "healthcheck", "audit"]),
+    (
+        "Ask the agent",
+        &[
+            "status",
+            "token",
+            "kube-token",
+            "aws-credentials",
+            "wait",
+            "retry",
+            "refresh",
+            "reload",
+            "healthcheck",
+            "audit",
+        ],
+    ),
     (
         "Set up",
         &[

@@ -65,8 +65,19 @@ pub(super) struct Records {
 }
 
 /// Routes of records.
-const ROUTES: [&str; 10] =
-    ["token", "check", "retry", "refresh", "status", "proxy", "systemd_credential", "acl", "gateway", "other"];
+const ROUTES: [&str; 11] = [
+    "token",
+    "check",
+    "retry",
+    "refresh",
+    "status",
+    "proxy",
+    "identity",
+    "systemd_credential",
+    "acl",
+    "gateway",
+    "other",
+];
 
 impl Audit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
