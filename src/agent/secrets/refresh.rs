@@ -75,12 +75,33 @@ impl SecretRegistry {
     /// Reads the secrets of a scope again, all at once, and waits for the results.
     pub(crate) async fn refresh(&self, scope: &RefreshScope) -> Vec<RefreshedSecret> {
         let secrets = self.refreshables().into_iter().filter(|secret| scope.contains(&secret.request.path));
-        let asked: Vec<_> = secrets.map(|secret| Asked::new(secret, scope.replaces)).collect();
+        let asked: Vec<_> = secrets.map(|secret| self.ask(secret, scope.replaces)).collect();
         let mut results = Vec::with_capacity(asked.len());
         for asked in asked {
             results.push(asked.result().await);
         }
         results
+    }
+
+    /// Requests a read. One of a secret that fails comes from the budget of retries, so that an outage costs no more calls, however
+    /// often callers ask.
+    fn ask(&self, secret: Refreshable, replaces: bool) -> Asked {
+        let before = secret.watch.peek();
+        let is_made = matches!(secret.request.op, SecretOp::Write(_))
+            || matches!(&before.availability, Availability::Available(response) if response.lease.is_some());
+        let is_failing =
+            before.update_error.is_some() || matches!(before.availability, Availability::Unavailable { .. });
+        let refused = if is_made && !replaces {
+            Some(RefreshOutcome::Kept)
+        } else if is_failing && !secret.signal.is_pending() && !self.may_retry() {
+            Some(RefreshOutcome::RateLimited(Duration::from_mins(1)))
+        } else {
+            match secret.signal.request() {
+                RefreshRequest::Accepted => None,
+                RefreshRequest::RateLimited { retry_after } => Some(RefreshOutcome::RateLimited(retry_after)),
+            }
+        };
+        Asked { secret, before, refused }
     }
 }
 
@@ -95,21 +116,6 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(secret: Refreshable, replaces: bool) -> Self {
-        let before = secret.watch.peek();
-        let is_made = matches!(secret.request.op, SecretOp::Write(_))
-            || matches!(&before.availability, Availability::Available(response) if response.lease.is_some());
-        let refused = if is_made && !replaces {
-            Some(RefreshOutcome::Kept)
-        } else {
-            match secret.signal.request() {
-                RefreshRequest::Accepted => None,
-                RefreshRequest::RateLimited { retry_after } => Some(RefreshOutcome::RateLimited(retry_after)),
-            }
-        };
-        Self { secret, before, refused }
-    }
-
     async fn result(self) -> RefreshedSecret {
         let Self { secret, before, refused } = self;
         let outcome = match refused {

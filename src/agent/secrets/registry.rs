@@ -182,6 +182,11 @@ impl SecretRegistry {
         used.map(refreshable).collect()
     }
 
+    /// Takes one call for a secret that fails from the budget that all secrets share; false if it is used up.
+    pub(super) fn may_retry(&self) -> bool {
+        self.0.retry_budget.try_take(self.0.deps.clock.now())
+    }
+
     pub(super) fn downgrade(&self) -> Weak<Inner> {
         Arc::downgrade(&self.0)
     }

@@ -126,7 +126,8 @@ impl Default for Budget {
 }
 
 impl QuickRetryBudget {
-    fn try_take(&self, now: ClockReading) -> bool {
+    /// Takes one retry from the budget; false if it is used up.
+    pub(super) fn try_take(&self, now: ClockReading) -> bool {
         self.0.lock().quick_retries.try_take(now).is_ok()
     }
 
