@@ -133,7 +133,7 @@ enum Command {
     /// Print a Kubernetes token of the machine's identity, for kubectl
     #[command(after_help = "Example:\n  keyward kube-token --identity azure --config /etc/keyward/keyward.toml")]
     KubeToken(tool_identity::KubeToken),
-    /// Print AWS credentials of the machine's identity, for AWS's SDKs
+    /// Print AWS credentials of the machine's identity, for SDKs
     #[command(after_help = "Example:\n  credential_process = keyward aws-credentials --identity aws")]
     AwsCredentials(tool_identity::AwsCredentials),
     /// Make the running agent log in now, without waiting
