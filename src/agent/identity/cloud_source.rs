@@ -18,7 +18,8 @@ use super::retry::IdentityEndpoint;
 use super::source_selection::{SelectedSource, Selection, select_source};
 use super::transport::Transport;
 use super::{
-    CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityProof, IdentitySource, SignedToken, app_service, arc,
+    CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityProof, IdentitySource, RequestedAudience, SignedToken,
+    app_service, arc,
 };
 use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
 
@@ -140,7 +141,12 @@ impl IdentitySource for CloudSource {
             }
             _ => self.options.managed_resource(),
         };
-        Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields, claims, audience: Some(audience) })))
+        Ok(IdentityProof::Signed(Box::new(SignedToken {
+            jwt,
+            fields,
+            claims,
+            audience: Some(RequestedAudience::Azure(audience)),
+        })))
     }
 
     fn describe(&self) -> String {

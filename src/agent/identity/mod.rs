@@ -41,6 +41,7 @@ mod token_origin;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -163,6 +164,25 @@ pub struct SignedToken {
     pub fields: LoginFields,
     /// Claims of the token, unverified; `None` if it cannot be decoded.
     pub claims: Option<UnverifiedClaims>,
-    /// Audience that was requested from Azure; `None` for a token that was not requested here.
-    pub audience: Option<String>,
+    /// Audience that was requested from a cloud; `None` for a token that was not requested here.
+    pub audience: Option<RequestedAudience>,
+}
+
+/// Audience that a token was requested for, by the cloud that signs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestedAudience {
+    /// Of Azure, whose tokens have a tenant.
+    Azure(String),
+    /// Of Google Cloud.
+    Google(String),
+}
+
+impl Deref for RequestedAudience {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Azure(audience) | Self::Google(audience) => audience,
+        }
+    }
 }

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use keyward_credentials::jwt::UnverifiedClaims;
 
+use super::RequestedAudience;
+
 /// Result of the check of a token's claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PreflightReport {
@@ -36,9 +38,16 @@ pub(crate) enum PreflightVerdict {
 
 /// Checks unverified claims at the time `now`.
 ///
-/// With `audience`, which a token from Azure was requested for, audience and issuer are checked too.
-pub(crate) fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemTime) -> PreflightReport {
-    let warnings = audience.map(|audience| [wrong_audience(claims, audience), wrong_issuer(claims)]);
+/// With `audience`, which a token was requested for, the audience is checked too, and the issuer of a token from Azure.
+pub(crate) fn preflight(
+    claims: &UnverifiedClaims,
+    audience: Option<&RequestedAudience>,
+    now: SystemTime,
+) -> PreflightReport {
+    let warnings = audience.map(|audience| {
+        let is_of_azure = matches!(audience, RequestedAudience::Azure(_));
+        [wrong_audience(claims, audience), is_of_azure.then(|| wrong_issuer(claims)).flatten()]
+    });
     PreflightReport { warnings: warnings.into_iter().flatten().flatten().collect(), verdict: verdict(claims, now) }
 }
 
@@ -106,6 +115,10 @@ mod tests {
     /// The last second that a `SystemTime` can hold.
     const END: u64 = i64::MAX as u64;
 
+    fn requested() -> RequestedAudience {
+        RequestedAudience::Azure("https://management.azure.com/".to_owned())
+    }
+
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
@@ -127,7 +140,7 @@ mod tests {
         let check = |change: &dyn Fn(&mut UnverifiedClaims), expected: &[&str]| {
             let mut claims = good();
             change(&mut claims);
-            let report = preflight(&claims, Some("https://management.azure.com/"), at(NOW));
+            let report = preflight(&claims, Some(&requested()), at(NOW));
             assert_eq!(report.verdict, PreflightVerdict::Send);
             assert_eq!(report.warnings.len(), expected.len(), "{:?}", report.warnings);
             for (warning, expected) in report.warnings.iter().zip(expected) {
@@ -147,10 +160,25 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_google_is_compared_by_its_audience_alone() {
+        let claims = UnverifiedClaims {
+            aud: vec!["http://vault/web".to_owned()],
+            iss: Some("https://accounts.google.com".to_owned()),
+            ..UnverifiedClaims::default()
+        };
+        let check = |audience: &str, expected: usize| {
+            let requested = RequestedAudience::Google(audience.to_owned());
+            assert_eq!(preflight(&claims, Some(&requested), at(NOW)).warnings.len(), expected, "{audience}");
+        };
+        check("http://vault/web", 0);
+        check("http://vault/other", 1);
+    }
+
+    #[test]
     fn only_a_token_outside_its_validity_is_not_sent() {
         let check = |nbf: u64, exp: u64, expected: &str| {
             let claims = UnverifiedClaims { nbf: Some(at(nbf)), exp: Some(at(exp)), ..good() };
-            let found = match preflight(&claims, Some("https://management.azure.com/"), at(NOW)).verdict {
+            let found = match preflight(&claims, Some(&requested()), at(NOW)).verdict {
                 PreflightVerdict::Send => "send".to_owned(),
                 PreflightVerdict::Wait { until, reason } => {
                     assert!(reason.contains("clock is behind"), "{reason}");

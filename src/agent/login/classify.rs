@@ -125,6 +125,10 @@ const TEMPORARY: &[&str] = &[
     "RESPONSE 503",
     "RESPONSE 504",
     "TooManyRequests",
+    // Of STS and of Google, whose 4xx are refusals.
+    "giving up after",
+    "received error code 5",
+    "got HTTP response code 5",
 ];
 
 const NO_AZURE: &str = "the server could not query Azure";
@@ -228,7 +232,9 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ),
     // Google Cloud.
     ("\" not found", LoginFailureKind::Refused, NO_ROLE),
+    ("no Google OAuth2 provider key found", LoginFailureKind::Refused, GOOGLE_KEY),
     ("JWT is expired", LoginFailureKind::Expired, SKEW),
+    ("JWT must expire in", LoginFailureKind::Refused, SKEW),
     ("is not authorized for role", LoginFailureKind::Refused, GOOGLE_PRINCIPAL),
     ("not in bound", LoginFailureKind::Refused, GOOGLE_PRINCIPAL),
     ("service account JWTs expire within", LoginFailureKind::Refused, "set max_jwt_exp of the role to 10m or more"),
@@ -256,6 +262,8 @@ const IAM_PRINCIPAL: &str = "the role must bind this principal by bound_iam_prin
                              the IAM role";
 const SERVER_ID: &str = "set server_id to iam_server_id_header_value of the server's method";
 const REGION: &str = "set region to sts_region of the server's method, or leave both out";
+const GOOGLE_KEY: &str =
+    "the role is of the type gce: leave type out; with type = \"gce\" the server could not get Google's keys";
 const GOOGLE_PRINCIPAL: &str = "the role must bind this service account, project or instance";
 const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";
 const LIMITED_ROLE: &str = "set token_num_uses = 0 in the role";

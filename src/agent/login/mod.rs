@@ -196,7 +196,7 @@ impl Login {
 /// Returns warnings about a proof; an error for a proof that no server would accept now.
 fn check_proof(signed: &SignedToken, now: ClockReading) -> Result<Vec<String>, LoginError> {
     let Some(claims) = &signed.claims else { return Ok(Vec::new()) };
-    let report = preflight(claims, signed.audience.as_deref(), now.wall);
+    let report = preflight(claims, signed.audience.as_ref(), now.wall);
     match report.verdict {
         PreflightVerdict::Send => Ok(report.warnings),
         PreflightVerdict::Wait { until, reason } => {

@@ -55,7 +55,7 @@ mod tests {
     use keyward_machine::secret_string::SecretString;
 
     use super::*;
-    use crate::identity::{LoginFields, SignedToken};
+    use crate::identity::{LoginFields, RequestedAudience, SignedToken};
 
     #[test]
     fn a_requested_token_is_used_again_and_one_of_a_file_is_not() {
@@ -64,7 +64,7 @@ mod tests {
             // {"exp":3600}
             let claims = UnverifiedClaims::decode("e30.eyJleHAiOjM2MDB9.x").unwrap();
             let jwt = SecretString::from("jwt".to_owned());
-            let audience = audience.map(ToOwned::to_owned);
+            let audience = audience.map(|audience| RequestedAudience::Azure(audience.to_owned()));
             let signed = SignedToken { jwt, fields: LoginFields::default(), claims: Some(claims), audience };
             Some(Arc::new(IdentityProof::Signed(Box::new(signed))))
         };

@@ -16,8 +16,12 @@ use super::keys::{SigningKey, new_key};
 pub(super) const CA_FILE: &str = "ca.pem";
 pub(super) const APP_FILE: &str = "application.pem";
 
-/// Builds the TLS configuration of the token endpoint: a new certificate for `address`, signed by the CA in the folder.
-pub(super) fn server(folder: &PrivateDir, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, StartError> {
+/// Builds the TLS configuration of the token endpoint: a new certificate for `address` and `hosts`, signed by the CA in the folder.
+pub(super) fn server(
+    folder: &PrivateDir,
+    address: IpAddr,
+    hosts: &[&str],
+) -> Result<Arc<rustls::ServerConfig>, StartError> {
     let failed = || StartError::Key { what: "the emulated authority's certificate" };
     let key = folder
         .read_or_make("ca-key.der", || Ok(KeyPair::generate().map_err(|_| failed())?.serialized_der().to_vec()))?;
@@ -30,7 +34,8 @@ pub(super) fn server(folder: &PrivateDir, address: IpAddr) -> Result<Arc<rustls:
         folder.read_or_make(CA_FILE, || Ok(ca.self_signed(&key).map_err(|_| failed())?.pem().into_bytes()))?;
     let authority = CertificateDer::from_pem_slice(&authority).map_err(|_| failed())?;
     let leaf_key = KeyPair::generate().map_err(|_| failed())?;
-    let identities = vec!["localhost".to_owned(), address.to_string()];
+    let mut identities = vec!["localhost".to_owned(), address.to_string()];
+    identities.extend(hosts.iter().map(|host| (*host).to_owned()));
     let mut leaf = CertificateParams::new(identities).map_err(|_| failed())?;
     leaf.distinguished_name.push(DnType::CommonName, "emulated token endpoint");
     let leaf = leaf.signed_by(&leaf_key, &Issuer::from_params(&ca, &key)).map_err(|_| failed())?;

@@ -42,6 +42,16 @@ impl SigningKey {
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
+    /// Returns the id by which tokens name the key (`kid`).
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the private key as PKCS#8.
+    pub(super) fn to_pkcs8(&self) -> Option<Vec<u8>> {
+        Some(self.pair.as_der().ok()?.as_ref().to_vec())
+    }
+
     /// Verifies a signature of this key.
     pub(super) fn verify(&self, how: &'static RsaParameters, text: &str, signature: &[u8]) -> bool {
         UnparsedPublicKey::new(how, self.pair.public_key().as_ref()).verify(text.as_bytes(), signature).is_ok()

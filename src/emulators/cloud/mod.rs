@@ -1,18 +1,27 @@
-//! Emulated Azure: metadata service, identity endpoints, token endpoint, signing keys, and a projected token file.
+//! Emulated cloud of one provider. Azure: metadata service, identity endpoints, token endpoint, signing keys, and a projected token
+//! file. AWS: metadata service version 2 and STS. Google Cloud: metadata server, and the APIs that a login needs.
 //!
-//! It speaks the real services' HTTP with real TLS and real RS256 signatures, but every response says in its `Server`
-//! header that it is emulated, and its issuer is its own address. It does not cache tokens, unlike the real metadata
-//! service, which does for about a day. Keys and ids are generated at the first start in the given folder.
+//! It speaks the real services' HTTP with real TLS and real signatures, but every response says in its `Server` header that it is
+//! emulated. The issuer of Azure's tokens is its own address; Google's have the real name, and only its own keys verify them. It does
+//! not cache tokens, unlike Azure's real metadata service, which does for about a day. Keys and ids are generated at the first start
+//! in the given folder.
 
 mod app_service;
 mod arc;
 mod assertion;
 mod authority;
+mod aws_account;
+mod aws_metadata;
+mod aws_signature;
+mod aws_sts;
 mod certificates;
 mod faults;
 mod faults_api;
 mod federated;
 mod folder;
+mod google_apis;
+mod google_metadata;
+mod google_project;
 mod keys;
 mod metadata;
 mod identities;
@@ -33,13 +42,17 @@ use keyward_machine::tasks::TaskGroup;
 use url::Url;
 
 use crate::control_listener::{self, BindError, FaultListener};
+use aws_account::AwsAccount;
 use folder::PrivateDir;
+use google_project::GoogleProject;
 use keys::SigningKey;
 use serve::{EmulatedListener, bind, url};
 
+pub use aws_account::AwsNames;
 pub(crate) use faults::FaultInjector;
 pub use faults::{Failure, FaultTarget};
 pub use faults_api::Fault;
+pub use google_project::GcpNames;
 pub use identities::CloudIdentities;
 pub(crate) use identities::Identity;
 
@@ -56,9 +69,11 @@ pub struct CloudOptions {
     /// Address of the fault injection over plain HTTP; `None` for in-process use only. Loopback; port 0 picks a free
     /// one.
     pub faults: Option<SocketAddr>,
-    /// Kind of machine that the metadata service reports.
+    /// Provider whose services are emulated.
+    pub provider: CloudProvider,
+    /// Kind of machine that Azure's metadata service reports.
     pub machine: MachineKind,
-    /// Lifetime of issued tokens.
+    /// Lifetime of Azure's tokens.
     pub(crate) token_life: Duration,
     /// Lifetime of a projected federated token; it is replaced after four fifths of that.
     pub(crate) federated_life: Duration,
@@ -78,11 +93,40 @@ impl CloudOptions {
             metadata: free,
             authority: free,
             faults: None,
+            provider: CloudProvider::Azure,
             machine: MachineKind::VirtualMachine,
             token_life: Duration::from_hours(24),
             federated_life: Duration::from_hours(1),
             clock: Clock::System,
             own_user_only: false,
+        }
+    }
+}
+
+/// Provider of an emulated cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudProvider {
+    /// Microsoft Azure.
+    Azure,
+    /// Amazon Web Services.
+    Aws,
+    /// Google Cloud.
+    Gcp,
+}
+
+impl CloudProvider {
+    /// Returns the names of the services that the TLS listener stands for, beside its address.
+    const fn hosts(self) -> &'static [&'static str] {
+        match self {
+            Self::Azure => &[],
+            Self::Aws => &["sts.amazonaws.com", "sts.eu-west-1.amazonaws.com"],
+            Self::Gcp => &[
+                "www.googleapis.com",
+                "oauth2.googleapis.com",
+                "iam.googleapis.com",
+                "iamcredentials.googleapis.com",
+                "compute.googleapis.com",
+            ],
         }
     }
 }
@@ -111,6 +155,7 @@ pub struct Cloud {
 #[derive(Debug)]
 struct State {
     identities: CloudIdentities,
+    provider: CloudProvider,
     machine: MachineKind,
     authority: Url,
     token_life: Duration,
@@ -120,6 +165,8 @@ struct State {
     cluster_key: SigningKey,
     certificate: certificates::AppCertificate,
     arc_tokens: PathBuf,
+    aws: AwsAccount,
+    google: GoogleProject,
 }
 
 impl Cloud {
@@ -137,25 +184,36 @@ impl Cloud {
         let (authority, authority_port) = bind(options.authority)?;
         let metadata_address = metadata_port.address();
         let authority_address = authority_port.address();
-        let tls = certificates::server(&folder, authority_address.ip())?;
+        let tls = certificates::server(&folder, authority_address.ip(), options.provider.hosts())?;
+        let signing_key = SigningKey::load_or_make(&folder, "signing-key.der")?;
+        let cluster_key = SigningKey::load_or_make(&folder, "cluster-key.der")?;
+        let google = match options.provider {
+            CloudProvider::Gcp => GoogleProject::new(&signing_key, &cluster_key, &certificate.key)?,
+            CloudProvider::Azure | CloudProvider::Aws => GoogleProject::default(),
+        };
         let state = Arc::new(State {
+            provider: options.provider,
             machine: options.machine,
             authority: url("https", authority_address),
             token_life: options.token_life,
             clock: options.clock,
             faults: FaultInjector::default(),
-            signing_key: SigningKey::load_or_make(&folder, "signing-key.der")?,
-            cluster_key: SigningKey::load_or_make(&folder, "cluster-key.der")?,
+            signing_key,
+            cluster_key,
             certificate,
             arc_tokens: folder.create_subfolder("arc-tokens")?,
+            aws: AwsAccount::default(),
+            google,
             identities,
         });
-        let plain = axum::Router::new()
-            .merge(metadata::routes())
-            .merge(app_service::routes())
-            .merge(arc::routes())
-            .with_state(state.clone());
-        let secure = authority::routes().with_state(state.clone());
+        let (plain, secure) = match options.provider {
+            CloudProvider::Azure => {
+                (metadata::routes().merge(app_service::routes()).merge(arc::routes()), authority::routes())
+            }
+            CloudProvider::Aws => (aws_metadata::routes(), aws_sts::routes()),
+            CloudProvider::Gcp => (google_metadata::routes(), google_apis::routes()),
+        };
+        let (plain, secure) = (plain.with_state(state.clone()), secure.with_state(state.clone()));
         let stop = tasks.stop_token();
         let (plain, peer_reader) = if options.own_user_only { own_user::restrict(plain) } else { (plain, None) };
         let (listener, port) = (metadata, metadata_port);
@@ -180,7 +238,13 @@ impl Cloud {
         &self.metadata_url
     }
 
-    /// Base URL of the authority, such as `https://127.0.0.1:40002/`, for `AZURE_AUTHORITY_HOST`.
+    /// Provider that is emulated.
+    pub fn provider(&self) -> CloudProvider {
+        self.state.provider
+    }
+
+    /// Base URL of the authority, such as `https://127.0.0.1:40002/`, for `AZURE_AUTHORITY_HOST`. With AWS it is STS's, with Google
+    /// Cloud that of all its APIs.
     pub fn authority_url(&self) -> &Url {
         &self.state.authority
     }
@@ -242,6 +306,21 @@ impl Cloud {
     pub fn variables_for_client_certificate(&self) -> BTreeMap<String, String> {
         let path = self.folder.path(certificates::APP_FILE).display().to_string();
         self.variables(&self.state.identities.application, [("AZURE_CLIENT_CERTIFICATE_PATH", path)])
+    }
+
+    /// JSON file content of the key of [`GcpNames::KEY_ACCOUNT`].
+    ///
+    /// # Errors
+    /// The file of the key cannot be read.
+    pub fn google_service_account_key(&self) -> std::io::Result<SecretString> {
+        let pem = std::fs::read_to_string(self.folder.path(certificates::APP_FILE))?;
+        let end = pem.find("-----BEGIN CERTIFICATE").unwrap_or(pem.len());
+        let key = serde_json::json!({
+            "type": "service_account", "project_id": GcpNames::PROJECT, "client_email": GcpNames::KEY_ACCOUNT,
+            "client_id": GcpNames::KEY_ACCOUNT_ID, "private_key_id": self.state.certificate.key.id(),
+            "private_key": pem.get(..end), "token_uri": "https://oauth2.googleapis.com/token",
+        });
+        Ok(key.to_string().into())
     }
 
     /// Variables that App Service puts into an app's environment.

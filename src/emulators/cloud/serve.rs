@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::faults::{Failure, FaultInjector, FaultTarget};
-use super::{StartError, State};
+use super::{CloudProvider, StartError, State};
 use crate::{ReservedPort, axum_service};
 
 /// One listener of the emulated cloud.
@@ -91,31 +91,37 @@ impl State {
         if !delay.is_zero() {
             self.clock.sleep(delay).await;
         }
-        failure.map_or(Ok(()), |failure| Err(Box::new(failed(target, failure))))
+        failure.map_or(Ok(()), |failure| Err(Box::new(failed(self.provider, target, failure))))
     }
 }
 
-fn failed(target: FaultTarget, failure: Failure) -> Response {
+fn failed(provider: CloudProvider, target: FaultTarget, failure: Failure) -> Response {
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = failure.body.unwrap_or_else(|| {
-        let (error, description) = match status.as_u16() {
-            400 => ("invalid_request", "Identity not found"),
-            401 => ("unauthorized_client", "The emulated cloud was told to refuse"),
-            404 => ("not_found", "The service is being updated"),
-            410 => ("gone", "The service is being updated"),
-            429 => ("too_many_requests", "Temporarily throttled, too many requests"),
-            500 if target != FaultTarget::Authority => {
-                ("unknown", "Failed to retrieve token from the Active directory")
-            }
-            _ => ("temporarily_unavailable", "The emulated cloud was told to fail"),
-        };
-        serde_json::json!({"error": error, "error_description": description})
-    });
-    let mut response = json_response(status, &body);
+    let mut response = match (failure.body, provider) {
+        (Some(body), _) => json_response(status, &body),
+        (None, CloudProvider::Azure) => json_response(status, &azure_error(status, target)),
+        // Those of AWS and Google Cloud answer with a page or a text where they fail themselves.
+        (None, CloudProvider::Aws | CloudProvider::Gcp) => {
+            (status, "The emulated cloud was told to fail").into_response()
+        }
+    };
     if let Some(seconds) = failure.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+fn azure_error(status: StatusCode, target: FaultTarget) -> Value {
+    let (error, description) = match status.as_u16() {
+        400 => ("invalid_request", "Identity not found"),
+        401 => ("unauthorized_client", "The emulated cloud was told to refuse"),
+        404 => ("not_found", "The service is being updated"),
+        410 => ("gone", "The service is being updated"),
+        429 => ("too_many_requests", "Temporarily throttled, too many requests"),
+        500 if target != FaultTarget::Authority => ("unknown", "Failed to retrieve token from the Active directory"),
+        _ => ("temporarily_unavailable", "The emulated cloud was told to fail"),
+    };
+    serde_json::json!({"error": error, "error_description": description})
 }
 
 /// Builds a JSON response that must not be cached.

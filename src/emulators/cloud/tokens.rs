@@ -38,6 +38,14 @@ impl State {
         format!("{}{}/", self.authority, self.identities.tenant)
     }
 
+    /// Returns the time of the cloud's clocks, which a fault may have shifted.
+    pub(super) fn shifted_now(&self) -> SystemTime {
+        let skew = self.faults.settings().skew_seconds;
+        let now = self.clock.now().wall;
+        let by = Duration::from_secs(skew.unsigned_abs());
+        if skew < 0 { now - by } else { now + by }
+    }
+
     pub(super) fn identity(&self, principal: Principal) -> &Identity {
         match principal {
             Principal::System => &self.identities.system,

@@ -1,5 +1,6 @@
 //! Dispatch of requests to the parts of the server.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use keyward_http::server::IncomingBody;
 use keyward_machine::clock::ClockReading;
 use serde_json::Value;
 
+use super::cloud_method::CloudVerifier;
 use super::faults::{FaultInjector, PERMISSION_DENIED};
 use super::kv::{self, Stores};
 use super::pki::Authority;
@@ -32,6 +34,7 @@ pub(super) struct RequestHandler {
     stores: Stores,
     /// `None` admits every login.
     verifier: Option<Verifier>,
+    cloud_verifiers: BTreeMap<String, CloudVerifier>,
     authority: Authority,
     pub(super) engine: terraform::Engine,
     pub(super) secret_ids: SecretIds,
@@ -45,10 +48,21 @@ impl RequestHandler {
                 Some(Verifier::new(discovery, ca_file.clone(), audience)?)
             }
         };
+        let build = |(mount, method): (&String, &_)| Ok((mount.clone(), CloudVerifier::new(Clone::clone(method))?));
+        let cloud_verifiers = options.cloud_methods.iter().map(build).collect::<Result<_, StartError>>()?;
         let engine = terraform::Engine::new(&options.terraform)?;
         let stores = Stores::with_examples(options.clock.now());
         let authority = Authority::new().ok_or(StartError::Authority)?;
-        Ok(Self { options, faults, stores, verifier, authority, engine, secret_ids: SecretIds::default() })
+        Ok(Self {
+            options,
+            faults,
+            stores,
+            verifier,
+            cloud_verifiers,
+            authority,
+            engine,
+            secret_ids: SecretIds::default(),
+        })
     }
 
     pub(super) const fn options(&self) -> &SecretsOptions {
@@ -65,6 +79,11 @@ impl RequestHandler {
 
     pub(super) const fn verifier(&self) -> Option<&Verifier> {
         self.verifier.as_ref()
+    }
+
+    /// Returns the verifier of the method of another cloud at a mount.
+    pub(super) fn cloud_verifier(&self, mount: &str) -> Option<&CloudVerifier> {
+        self.cloud_verifiers.get(mount)
     }
 
     pub(super) async fn response(&self, request: Request<IncomingBody>) -> Reply {

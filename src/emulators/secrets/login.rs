@@ -26,6 +26,8 @@ impl RequestHandler {
         let (mount, user) = rest.split_once("/login").unwrap_or_default();
         let verified = if mount == self.options().mount {
             self.cloud_login(body, now).await
+        } else if let Some(verifier) = self.cloud_verifier(mount) {
+            verifier.verify(body, self.faults().apply_skew(now.wall)).await
         } else {
             let method = self.options().methods.get(mount);
             let method = method.ok_or_else(|| refusal(StatusCode::FORBIDDEN, "permission denied"));

@@ -5,9 +5,12 @@
 //! paths, mounts are fixed, and nothing that depends on a real server's storage is checked. For trials and tests, never
 //! for real secrets.
 
+mod aws_login;
 mod bounds;
+mod cloud_method;
 mod faults;
 mod faults_api;
+mod gcp_login;
 mod go_json;
 mod jwt_bounds;
 mod kv;
@@ -46,9 +49,12 @@ use crate::control_listener;
 
 pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;
+pub use aws_login::{AwsMethod, AwsRole};
 pub use bounds::Bounds;
+pub use cloud_method::{CloudMethod, CloudServices};
 pub use faults::{CannedResponse, FaultInjector, Operation, OperationCounts};
 pub use faults_api::Fault;
+pub use gcp_login::{GcpMethod, GcpRole, GcpRoleKind};
 pub use jwt_bounds::JwtBounds;
 pub use leases::LeaseTerms;
 pub use login_method::{AppRoleMethod, LoginMethod};
@@ -70,7 +76,9 @@ pub struct SecretsOptions {
     pub mount: String,
     /// Other auth methods, by path.
     pub methods: BTreeMap<String, LoginMethod>,
-    /// Verification of login proofs.
+    /// Auth methods of AWS and Google Cloud, by path. Their roles are theirs.
+    pub cloud_methods: BTreeMap<String, CloudMethod>,
+    /// Verification of login proofs by the Azure auth method.
     pub verification: Verification,
     /// Roles by name.
     pub roles: BTreeMap<String, Role>,
@@ -98,6 +106,7 @@ impl SecretsOptions {
             clock,
             mount: "azure".to_owned(),
             methods: BTreeMap::new(),
+            cloud_methods: BTreeMap::new(),
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
             policies: Policies::new(),

@@ -22,6 +22,8 @@ use serde_json::json;
 
 use crate::harness::cloud::options_with_shared_keys;
 
+pub(crate) use tls_front::TlsFront;
+
 pub(crate) const ARM: &str = "https://management.azure.com/";
 
 /// An emulated cloud and the options of a session that uses it.

@@ -15,7 +15,7 @@ mod derived_tokens;
 #[cfg(feature = "dev")]
 mod folder_acl;
 #[cfg(feature = "dev")]
-mod identity;
+pub(crate) mod identity;
 #[cfg(all(feature = "dev", feature = "acl"))]
 mod identity_api;
 #[cfg(feature = "dev")]
@@ -31,6 +31,8 @@ mod listener_derived_token;
 mod login;
 #[cfg(feature = "dev")]
 mod output_changes;
+#[cfg(feature = "dev")]
+mod cloud_logins;
 #[cfg(feature = "dev")]
 mod upstream_regressions;
 #[cfg(feature = "dev")]

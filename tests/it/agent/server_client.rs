@@ -207,6 +207,7 @@ async fn a_configured_proxy_sees_an_encrypted_tunnel_only() {
 }
 
 /// A certificate authority and its certificates, as files.
+#[derive(Debug)]
 pub(crate) struct Authority {
     folder: tempfile::TempDir,
     params: CertificateParams,

@@ -44,6 +44,8 @@ pub(crate) mod recording;
 #[cfg(feature = "dev")]
 pub(crate) mod secrets;
 #[cfg(feature = "dev")]
+pub(crate) mod identities;
+#[cfg(feature = "dev")]
 pub(crate) mod session;
 #[cfg(feature = "dev")]
 pub(crate) mod vault;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward_agent::identity::{IdentityProof, LoginFields, SignedToken};
+use keyward_agent::identity::{IdentityProof, LoginFields, RequestedAudience, SignedToken};
 use keyward_agent::login;
 use keyward_agent::login::Login;
 use keyward_agent::server_client;
@@ -75,6 +75,6 @@ pub(crate) fn login_options() -> login::LoginOptions {
 /// Returns an empty proof, for servers that accept any login.
 pub(crate) fn proof(jwt: &str) -> IdentityProof {
     let jwt = SecretString::from(jwt);
-    let audience = Some("test".to_owned());
+    let audience = Some(RequestedAudience::Azure("test".to_owned()));
     IdentityProof::Signed(Box::new(SignedToken { jwt, fields: LoginFields::default(), claims: None, audience }))
 }

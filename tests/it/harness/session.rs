@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use keyward_agent::identity::{
-    IdentityError, IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, SignedToken,
+    IdentityError, IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, RequestedAudience, SignedToken,
 };
 use keyward_agent::login;
 use keyward_agent::login::Login;
@@ -30,6 +30,8 @@ use keyward_telemetry::metrics::Metrics;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use super::identities::{RealIdentity, TestedMethod};
 
 /// A role whose tokens live for an hour and can be renewed for ever.
 pub(crate) fn one_hour_role() -> Role {
@@ -117,7 +119,7 @@ impl IdentitySource for FakeIdentity {
             jwt: SecretString::from("a.b.c"),
             fields: LoginFields::default(),
             claims: self.claims(),
-            audience: Some(String::new()),
+            audience: Some(RequestedAudience::Azure(String::new())),
         })))
     }
 
@@ -130,6 +132,9 @@ impl IdentitySource for FakeIdentity {
     }
 }
 
+/// Hours from 1970 to the wall clock at the start of each world.
+const START_HOURS: u64 = 500_000;
+
 /// The server, clock and identity around a session.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -139,6 +144,9 @@ pub(crate) struct World {
     upstream: ServerClient,
     pub(crate) secrets: Secrets,
     pub(crate) identity: FakeIdentity,
+    /// Takes the place of the fake one.
+    real_identity: Option<RealIdentity>,
+    mount: &'static str,
     pub(crate) metrics: Metrics,
     pub(crate) session_statuses: SessionStatusRegistry,
     pub(crate) health: Health,
@@ -155,15 +163,28 @@ impl World {
         Self::with_terraform(role, secrets::terraform::TerraformEngineOptions::default())
     }
 
+    /// A world whose session proves itself by a real source, which the server verifies.
+    pub(crate) async fn with_method(role: Role, method: TestedMethod) -> Self {
+        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(START_HOURS));
+        let mut options = secrets::SecretsOptions::for_anyone(Clock::Test(driven.clone()), "dev", role.clone());
+        let identity = RealIdentity::start(method, &options.clock.clone(), role, &mut options).await;
+        let mount = identity.mount;
+        Self { real_identity: Some(identity), mount, ..Self::with_options(driven, options) }
+    }
+
     pub(crate) fn with_terraform(role: Role, terraform: secrets::terraform::TerraformEngineOptions) -> Self {
-        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
-        let clock = Clock::Test(driven.clone());
-        let mut tasks = TaskGroup::default();
-        let mut options = secrets::SecretsOptions::for_anyone(clock.clone(), "dev", role.clone());
+        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(START_HOURS));
+        let mut options = secrets::SecretsOptions::for_anyone(Clock::Test(driven.clone()), "dev", role.clone());
         options.roles.insert("ops".to_owned(), role);
         options.terraform = terraform;
         let terms = LeaseTerms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(2), renewable: true };
         options.database.insert("dev".to_owned(), terms);
+        Self::with_options(driven, options)
+    }
+
+    fn with_options(driven: TestClock, options: secrets::SecretsOptions) -> Self {
+        let clock = options.clock.clone();
+        let mut tasks = TaskGroup::default();
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         // By Vault's texts, which say of a dead token that it is invalid; tests of OpenBao's choose those.
         secrets.faults().respond_as_openbao(false);
@@ -186,6 +207,8 @@ impl World {
             upstream,
             secrets,
             identity: FakeIdentity::default(),
+            real_identity: None,
+            mount: "azure",
             metrics: Metrics::default(),
             session_statuses: SessionStatusRegistry::default(),
             health: Health::default(),
@@ -223,6 +246,22 @@ impl World {
         &self.upstream
     }
 
+    /// Makes proofs fail, or succeed again.
+    pub(crate) fn set_identity_missing(&self, is_missing: bool) {
+        match &self.real_identity {
+            Some(real) => real.set_missing(is_missing),
+            None => self.identity.set_missing(is_missing),
+        }
+    }
+
+    /// Makes proofs hang, or succeed again.
+    pub(crate) fn hang_identity(&self, hangs: bool) {
+        match &self.real_identity {
+            Some(real) => real.hang(hangs),
+            None => self.identity.hangs(hangs),
+        }
+    }
+
     /// Returns the number of calls of an operation that reached the server.
     pub(crate) fn count(&self, operation: Operation) -> u64 {
         self.faults().counts().get(operation)
@@ -234,13 +273,17 @@ impl World {
         let attempts = ["keyward_logins_total{", "keyward_renewals_total{", "keyward_checks_total{"];
         let lines = text.lines().filter(|line| attempts.iter().any(|attempt| line.starts_with(attempt)));
         let tried: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-        tried + self.identity.request_count() * FakeIdentity::CALLS
+        let proofs = match &self.real_identity {
+            Some(real) => real.requests(),
+            None => self.identity.request_count() * FakeIdentity::CALLS,
+        };
+        tried + proofs
     }
 
     pub(crate) fn login(&self) -> Login {
         let options = login::LoginOptions {
             role: self.role.clone(),
-            mount: "azure".to_owned(),
+            mount: self.mount.to_owned(),
             namespace: None,
             wrap_ttl: self.wrap_ttl,
             auth_method: self.auth_method,
@@ -258,7 +301,10 @@ impl World {
         let refresh_signal = RefreshSignal::new(self.clock.clone());
         let parts = TokenManagerDeps {
             publisher,
-            identity: Box::new(self.identity.clone()),
+            identity: match &self.real_identity {
+                Some(real) => real.method.build(self.clock.clone(), &self.upstream, None).unwrap(),
+                None => Box::new(self.identity.clone()),
+            },
             login: self.login(),
             connection_files: Vec::new(),
             refresh_signal: refresh_signal.clone(),

@@ -16,7 +16,7 @@ use crate::identity::attempts::Persistence;
 use crate::identity::error::{AttemptError, config_error};
 use crate::identity::retry::IdentityEndpoint;
 use crate::identity::transport::Transport;
-use crate::identity::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
+use crate::identity::{IdentityError, IdentityProof, IdentitySource, LoginFields, RequestedAudience, SignedToken};
 
 impl GcpIdentityOptions {
     /// Creates the source and checks the variables, without any request.
@@ -59,7 +59,7 @@ impl IdentitySource for GcpSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let jwt = self.get_token().await?;
         let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
-        let audience = Some(self.options.audience.clone());
+        let audience = Some(RequestedAudience::Google(self.options.audience.clone()));
         Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields: LoginFields::default(), claims, audience })))
     }
 

@@ -50,6 +50,12 @@ fn refusals_of_the_methods_of_aws_and_google_are_told_apart() {
     let broken =
         "error making upstream request: error making request: Post \"https://sts.amazonaws.com/\": dial tcp: refused";
     check(broken, Unavailable, Some(NO_ISSUER));
+    check("error making upstream request: received error code 503 from STS: busy", Unavailable, Some(NO_ISSUER));
+    let retried = "error making upstream request: error making request: POST https://sts.amazonaws.com// giving up after 1 attempt(s)";
+    check(retried, Unavailable, Some(NO_ISSUER));
+    let no_key = "unable to get public key for signed JWT: unable to get public key \"1\" for JWT subject \"2\": no Google OAuth2 \
+                  provider key found for GCE role";
+    check(no_key, Refused, Some(GOOGLE_KEY));
     check("role \"web\" not found", Refused, Some(NO_ROLE));
     check("JWT is expired or does not have proper 'exp' claim", Expired, Some(SKEW));
     let account = "service account a@b (id: 1) is not authorized for role";

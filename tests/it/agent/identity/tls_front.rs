@@ -10,6 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::agent::server_client::Authority;
 
 /// Ends TLS on a port of its own, and passes the bytes on. Ends when it is dropped.
+#[derive(Debug)]
 pub(crate) struct TlsFront {
     /// Its URL, with a slash at the end.
     pub(crate) url: String,

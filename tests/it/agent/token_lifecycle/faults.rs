@@ -7,6 +7,7 @@ use keyward_emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 use keyward_machine::clock::ClockReading;
 use proptest::prelude::*;
 
+use crate::harness::identities::TestedMethod;
 use crate::harness::session::{Session, World};
 
 /// An injected fault.
@@ -77,8 +78,8 @@ async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool)
         Fault::RenewalsRefused => always(Operation::Renew, 403),
         Fault::LookUpsRefused => always(Operation::Lookup, 403),
         Fault::LoginsRefused => always(Operation::Login, 400),
-        Fault::IdentityGone => world.identity.set_missing(on),
-        Fault::IdentityHangs => world.identity.hangs(on),
+        Fault::IdentityGone => world.set_identity_missing(on),
+        Fault::IdentityHangs => world.hang_identity(on),
         Fault::Revoked if on => faults.revoke_all(),
         Fault::StateLost if on => faults.lose_state(),
         Fault::WallClockSet(seconds) if on => world.driven.set_wall_by(seconds),
@@ -106,9 +107,9 @@ fn text_of(token: &Token) -> String {
 const HOUR: u64 = 720;
 const DAY: u64 = 24 * HOUR;
 
-async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCaseError> {
+async fn a_day(world: World, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(role);
+    let mut world = world;
     world.keep_state(folder.path(), true);
     let mut session = world.start();
     let mut last: Option<ClockReading> = None;
@@ -175,7 +176,36 @@ proptest! {
     ) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(a_day(role, script))?;
+        runtime.block_on(async { a_day(World::new(role), script).await })?;
+    }
+
+    #[test]
+    fn any_day_of_faults_keeps_the_budget_and_serves_the_token_to_its_end_by_every_method(
+        role in role(),
+        method in prop::sample::select(&TestedMethod::ALL),
+        script in prop::collection::vec((fault(), 1_u64..17_000, 1_u64..3_000), 0..12),
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async { a_day(World::with_method(role, method).await, script).await })?;
+    }
+}
+
+/// One day for each method, so that none is left out by chance.
+#[test]
+fn a_day_with_each_fault_of_the_identity_is_survived_by_every_method() {
+    for method in TestedMethod::ALL {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        let role = Role { max_ttl: Some(Duration::from_hours(3)), ..Role::default() };
+        let script = vec![
+            (Fault::IdentityGone, 2 * HOUR, HOUR),
+            (Fault::IdentityHangs, 8 * HOUR, HOUR),
+            (Fault::Revoked, 12 * HOUR, 1),
+        ];
+        runtime
+            .block_on(async { a_day(World::with_method(role, method).await, script).await })
+            .unwrap_or_else(|error| panic!("{method:?}: {error}"));
     }
 }
 
@@ -188,5 +218,5 @@ async fn a_token_that_died_behind_a_sealed_server_may_be_withheld_once_the_serve
         ..Role::default()
     };
     let script = vec![(Fault::StateLost, 5_720, 600), (Fault::Sealed, 5_754, 700)];
-    a_day(role, script).await.unwrap();
+    a_day(World::new(role), script).await.unwrap();
 }
