@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use super::api::ApiOptions;
 use super::model::authorize::DefaultPolicy;
+use super::model::aws_identity::is_region;
 use super::model::names::{is_name, is_policy_or_builtin_name};
 use super::model::token::{MAX_TTL, MIN_TTL};
-use super::service::login;
+use super::service::login::{AwsMethodOptions, MethodOptions, TokenMethodOptions};
 use super::store::StoreOptions;
 
 /// Options of the ACL server.
@@ -24,7 +25,7 @@ pub struct AclOptions {
     /// Options of the HTTP API.
     pub api: ApiOptions,
     /// Auth methods by name, which is a segment of the path of their login.
-    pub methods: BTreeMap<String, login::MethodOptions>,
+    pub methods: BTreeMap<String, MethodOptions>,
 }
 
 impl AclOptions {
@@ -45,11 +46,21 @@ impl AclOptions {
             let path = format!("method.{name}");
             check(is_name(name), path.clone(), name_form);
             check(name != "token", path.clone(), "\"token\" is the path of the calls for tokens; use another name");
-            check(!method.trust.issuer.is_empty(), format!("{path}.issuer"), "must not be empty");
-            check(!method.trust.audience.is_empty(), format!("{path}.audience"), "must not be empty");
-            for (name, role) in &method.roles {
-                let path = format!("{path}.role.{name}");
-                check(is_name(name), path.clone(), name_form);
+            match method {
+                MethodOptions::Azure(TokenMethodOptions { trust, .. })
+                | MethodOptions::Google(TokenMethodOptions { trust, .. }) => {
+                    check(!trust.issuer.is_empty(), format!("{path}.issuer"), "must not be empty");
+                    check(!trust.audience.is_empty(), format!("{path}.audience"), "must not be empty");
+                }
+                MethodOptions::Aws(AwsMethodOptions { trust, .. }) => {
+                    check(!trust.server_id.is_empty(), format!("{path}.server_id"), "must not be empty");
+                    let regions = trust.regions.iter().all(|region| is_region(region));
+                    check(regions, format!("{path}.regions"), "must be names of regions, such as \"eu-west-1\"");
+                }
+            }
+            for role in method.roles() {
+                let path = format!("{path}.role.{}", role.name);
+                check(is_name(role.name), path.clone(), name_form);
                 check(
                     role.policies.iter().all(|policy| is_policy_or_builtin_name(policy)),
                     format!("{path}.policies"),
@@ -57,8 +68,7 @@ impl AclOptions {
                 );
                 let ttl = (MIN_TTL..=MAX_TTL).contains(&role.ttl);
                 check(ttl, format!("{path}.ttl"), "must be 1 minute to 24 hours");
-                let error = role.bounds.validation_error();
-                check(error.is_none(), path, error.unwrap_or_default());
+                check(role.bounds_error.is_none(), path, role.bounds_error.unwrap_or_default());
             }
         }
         #[cfg(feature = "etcd")]

@@ -82,7 +82,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             }
         }
         for (name, method) in &server.service.methods {
-            if let CaSource::File(path) = &method.keys.ca_certificates {
+            if let CaSource::File(path) = method.ca_certificates() {
                 files.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::CaFile(path.clone()));
             }
         }

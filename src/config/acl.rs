@@ -1,28 +1,21 @@
 //! `[acl]`: the ACL server.
 
-use std::time::Duration;
+mod method;
 
 use keyward_acl::AclOptions;
 use keyward_acl::api;
 use keyward_acl::model::authorize::DefaultPolicy;
-use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
-use keyward_acl::model::jwks_url::{self, JwksUrlError};
 use keyward_acl::model::names::is_name;
-use keyward_acl::model::token::{MAX_TTL, MIN_TTL};
-use keyward_acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
-use keyward_acl::service::login::{self, LoginRoleOptions};
 use keyward_acl::store::StoreOptions;
 use keyward_http::server::Endpoint;
 use keyward_http::tls::ServerCertificate;
-use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
-use url::Url;
 
 use super::NeedKind;
 use super::diagnostic::Location;
 use super::listener::{endpoint, host};
 use super::reader::Reader;
-use super::values::{self, ValueError, invalid, invalid_secret};
+use super::values::{self, ValueError, invalid};
 
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,9 +33,6 @@ pub struct AclServer {
 
 const DEFAULT_DATACENTER: &str = "dc1";
 
-/// Default lifetime of tokens.
-const DEFAULT_TTL: Duration = Duration::from_hours(1);
-
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let tls = reader.server_certificate();
@@ -52,7 +42,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let key_file = reader.key_file("key_file");
     let datacenter = reader.parse_text("datacenter", name).unwrap_or_else(|| DEFAULT_DATACENTER.to_owned());
     let methods = reader.tables("method").into_iter().map(|(name, table)| {
-        let method = method(&name, table)?;
+        let method = method::read(&name, table)?;
         Some((name, method))
     });
     let methods = methods.collect::<Vec<_>>();
@@ -134,61 +124,6 @@ fn etcd(reader: &mut Reader<'_>, at: Location) -> Option<StoreOptions> {
     None
 }
 
-fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
-    if name == "token" {
-        let message = "the name token is reserved for the token API's paths";
-        reader.scope.diagnostics.error(reader.at, &reader.path, message, "choose another name");
-    }
-    let issuer = reader.required("issuer", "the issuer of the tokens, such as \"https://sts.windows.net/TENANT/\"");
-    let audience = reader.required("audience", "the audience of the tokens: the agent's resource, byte for byte");
-    let discovery = reader.parse_text("discovery_url", parse_jwks_url);
-    let jwks = reader.parse_text("jwks_url", parse_jwks_url);
-    match (reader.locate("discovery_url"), reader.locate("jwks_url")) {
-        (None, None) => reader.missing("discovery_url", "the URL of the issuer's discovery document; or set jwks_url"),
-        (Some(_), Some(_)) => reader.conflict("jwks_url", "discovery_url", "the keys have one source"),
-        _ => {}
-    }
-    let ca_file = reader.file("ca_file");
-    let mut roles = Vec::new();
-    for (name, table) in reader.tables("role") {
-        roles.push((name, role(table)));
-    }
-    if roles.is_empty() && reader.locate("role").is_none() {
-        let advice = format!("write [{}.role.NAME], or nobody can log in", reader.path);
-        reader.scope.diagnostics.warning(reader.at, &reader.key("role"), (ErrorCode::UnusedSection, "no role"), advice);
-    }
-    reader.finish();
-    let source = discovery.map(KeyDocument::Discovery).or_else(|| jwks.map(KeyDocument::Jwks))?;
-    Some(login::MethodOptions {
-        trust: IssuerConfig { issuer: issuer?.value, audience: audience?.value },
-        keys: keys::IssuerKeyOptions { source, ca_certificates: ca_file.map_or(CaSource::System, CaSource::File) },
-        roles: roles.into_iter().collect(),
-    })
-}
-
-fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
-    let mut list = |name| {
-        let texts = reader.list(name).unwrap_or_default();
-        texts.into_iter().map(|text| text.value).collect::<Vec<_>>()
-    };
-    let bounds = BoundClaims {
-        principals: list("principals"),
-        subscriptions: list("subscriptions"),
-        resource_groups: list("resource_groups"),
-        scale_sets: list("scale_sets"),
-        virtual_machines: list("virtual_machines"),
-    };
-    if let Some(mistake) = bounds.validation_error() {
-        let (message, advice) = mistake.split_once("; ").unwrap_or((mistake, ""));
-        reader.scope.diagnostics.error(reader.at, &reader.path, message, advice);
-    }
-    let policies = reader.list("policies").unwrap_or_default();
-    let policies = policies.iter().filter_map(|text| reader.parse(text, name)).collect();
-    let ttl = reader.duration("ttl", DEFAULT_TTL, MIN_TTL..=MAX_TTL);
-    reader.finish();
-    LoginRoleOptions { bounds, policies, ttl }
-}
-
 fn name(text: &str) -> Result<String, ValueError> {
     if is_name(text) {
         Ok(text.to_owned())
@@ -209,20 +144,6 @@ fn base_path(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Parses the URL of an issuer's keys or of its discovery document.
-fn parse_jwks_url(text: &str) -> Result<Url, ValueError> {
-    match jwks_url::parse_jwks_url(text) {
-        Ok(url) => Ok(url),
-        Err(JwksUrlError::Malformed) => invalid("is not a URL", "write \"https://HOST/PATH\""),
-        Err(JwksUrlError::NotBare) => {
-            invalid_secret("contains a user, a query or a fragment", "write \"https://HOST/PATH\"")
-        }
-        Err(JwksUrlError::Insecure) => {
-            invalid("would fetch keys without TLS", "use https://; http:// is for loopback only")
-        }
-    }
-}
-
 /// Describes the ACL server for `keyward check`, one clause per entry.
 pub(super) fn describe(server: &AclServer) -> Vec<String> {
     let AclServer { endpoints, tls, connections: _, service } = server;
@@ -233,15 +154,11 @@ pub(super) fn describe(server: &AclServer) -> Vec<String> {
     }
     does.push(format!("stores the tokens of datacenter {} in {}", service.datacenter, service.store));
     for (name, method) in &service.methods {
-        let trust = &method.trust;
-        does.push(format!(
-            "accepts logins at auth/{name} with tokens of issuer {} for audience {}",
-            trust.issuer, trust.audience
-        ));
-        for (role, options) in &method.roles {
-            let policies =
-                if options.policies.is_empty() { "no policy".to_owned() } else { options.policies.join(", ") };
-            let life = format_duration(options.ttl);
+        does.push(format!("accepts logins at auth/{name} with {}", method.describe()));
+        for role in method.roles() {
+            let policies = if role.policies.is_empty() { "no policy".to_owned() } else { role.policies.join(", ") };
+            let life = format_duration(role.ttl);
+            let role = role.name;
             does.push(format!("gives logins with role {role} of {name} a token for {life} with {policies}"));
         }
     }

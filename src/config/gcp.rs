@@ -18,8 +18,9 @@ enum RoleType {
 pub(super) fn read(mut reader: Reader<'_>) -> (String, GcpIdentityOptions) {
     let role = super::cloud::role(&mut reader, true);
     let origin = origin(&mut reader);
+    let audience = reader.parse_text("audience", audience);
     let options = GcpIdentityOptions {
-        audience: origin.audience_of_role(&role),
+        audience: audience.unwrap_or_else(|| origin.audience_of_role(&role)),
         origin,
         variables: ProviderVariables::of_gcp(reader.scope.environment.variables.clone()),
         endpoints: GcpEndpoints::provider(),
@@ -57,6 +58,16 @@ fn origin(reader: &mut Reader<'_>) -> GcpOrigin {
         }
         RoleType::Iam => GcpOrigin::SignJwt { service_account },
     }
+}
+
+fn audience(text: &str) -> Result<String, ValueError> {
+    if text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    invalid(
+        "is not an audience",
+        "write a URL that ends in vault/ROLE, such as \"https://vault.example.com/vault/web\"",
+    )
 }
 
 pub(super) fn service_account(text: &str) -> Result<String, ValueError> {

@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 89] = [
+pub const REFERENCE_KEYS: [&str; 95] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -30,8 +30,13 @@ pub const REFERENCE_KEYS: [&str; 89] = [
     "acl.method.*.discovery_url",
     "acl.method.*.issuer",
     "acl.method.*.jwks_url",
+    "acl.method.*.role.*.accounts",
     "acl.method.*.role.*.principals",
+    "acl.method.*.role.*.projects",
+    "acl.method.*.role.*.service_accounts",
     "acl.method.*.role.*.subscriptions",
+    "acl.method.*.server_id",
+    "acl.method.*.sts_url",
     "acl.tls_cert",
     "acl.tls_key",
     "agent.state_dir",
@@ -86,6 +91,7 @@ pub const REFERENCE_KEYS: [&str; 89] = [
     "session.*.cloud.subscription_id",
     "session.*.cloud.vm_name",
     "session.*.cloud.vmss_name",
+    "session.*.gcp.audience",
     "session.*.gcp.credentials_file",
     "session.*.gcp.role",
     "session.*.gcp.service_account",

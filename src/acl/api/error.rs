@@ -11,6 +11,7 @@ use super::body::BodyError;
 use super::json::DecodeError;
 use super::query_string::QueryError;
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
+use crate::model::aws_identity::AwsError;
 use crate::model::azure_identity::ClaimsError;
 use crate::model::names::NamespaceName;
 use crate::service::error::{Denied, ServiceError};
@@ -306,10 +307,16 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         LoginError::Unknown(_) | LoginError::NoBinding => return (StatusCode::FORBIDDEN, error.to_string()),
         LoginError::NoSuchMethod => return (StatusCode::NOT_FOUND, "no handler for route: no such auth method".into()),
         LoginError::Service(error) => return service(error),
-        LoginError::Missing(_) | LoginError::NoSuchRole(_) | LoginError::Malformed | LoginError::Claims => {
+        LoginError::Missing(_)
+        | LoginError::NoSuchRole(_)
+        | LoginError::Malformed
+        | LoginError::Claims
+        | LoginError::Aws(AwsError::Missing(_) | AwsError::Malformed(_) | AwsError::Header(_)) => {
             StatusCode::BAD_REQUEST
         }
-        LoginError::Key(IssuerKeyError::Unavailable { .. }) => StatusCode::SERVICE_UNAVAILABLE,
+        LoginError::Key(IssuerKeyError::Unavailable { .. }) | LoginError::Aws(AwsError::Unavailable(_)) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         LoginError::Refused(ClaimsError::FieldMismatch { .. }) => StatusCode::BAD_REQUEST,
         LoginError::Algorithm { .. }
         | LoginError::NoKeyId
@@ -317,6 +324,8 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         | LoginError::Signature
         | LoginError::Bind { .. }
         | LoginError::BindNamespace { .. }
+        | LoginError::Google(_)
+        | LoginError::Aws(_)
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,
     };
     // Consul's clients look for this text to tell a refusal from a failure.

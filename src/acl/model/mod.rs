@@ -21,6 +21,8 @@ pub(crate) mod verified_claims;
 pub(crate) mod selector;
 pub mod jwks_url;
 pub(crate) mod jwt_rules;
+pub mod google_identity;
+pub mod aws_identity;
 pub(crate) mod auth_method;
 pub(crate) mod binding_rule;
 pub mod snapshot;

@@ -3,7 +3,10 @@
 //! Auth methods of the configuration file; stored methods are in `stored_method`.
 
 mod error;
+mod sts;
+mod options;
 mod signature;
+mod configured;
 mod bind;
 mod verifier_cache;
 mod stored_method;
@@ -12,52 +15,30 @@ pub mod fuzz;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use keyward_machine::clock::Clock;
 use keyward_machine::secret_string::SecretString;
-use parking_lot::Mutex;
 
 use super::acl_service::AclService;
 use super::caller::LiveToken;
 use super::error::ServiceError;
-use super::issuer_keys::{self, IssuerKeys};
 use super::links::truncate;
 use super::tokens::ValidatedToken;
 use super::transaction::{Transaction, retry_on_conflict};
-use crate::model::auth_method::Algorithm;
-use crate::model::azure_identity::{BoundClaims, ClaimedFields, IssuerConfig, VerifiedFacts, verify_login};
+use crate::model::aws_identity::UnverifiedCallerRequest;
+use crate::model::azure_identity::{ClaimedFields, VerifiedFacts};
 use crate::model::id::Id;
 use crate::model::links::Links;
 use crate::model::names::NamespaceName;
 use crate::model::secret::PlainSecret;
 use crate::model::token::LoginOrigin;
-use crate::store::{Freshness, Revision};
+
+use configured::{ConfiguredMethod, LoginRole};
 
 pub(crate) use error::LoginError;
+pub use options::{AwsMethodOptions, LoginRoleOptions, MethodOptions, RoleSummary, TokenMethodOptions};
 pub(crate) use stored_method::StoredLoginRequest;
-
-/// Options of an auth method in the configuration file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MethodOptions {
-    /// Trusted issuer and audience.
-    pub trust: IssuerConfig,
-    /// Location of the issuer's keys.
-    pub keys: issuer_keys::IssuerKeyOptions,
-    /// Login roles by name.
-    pub roles: BTreeMap<String, LoginRoleOptions>,
-}
-
-/// Options of a login role.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoginRoleOptions {
-    /// Identities that may log in.
-    pub bounds: BoundClaims,
-    /// Names of the policies of its tokens.
-    pub policies: Vec<String>,
-    /// Lifetime of its tokens.
-    pub ttl: Duration,
-}
+pub use sts::StsOptions;
 
 /// Login request. Nothing in it is verified.
 #[derive(Debug)]
@@ -68,6 +49,8 @@ pub(crate) struct ConfiguredLoginRequest {
     pub unverified_jwt: Option<SecretString>,
     /// Fields that the caller claims beside its token.
     pub unverified_fields: ClaimedFields,
+    /// Request that an AWS principal has signed.
+    pub unverified_request: UnverifiedCallerRequest,
 }
 
 /// Result of a login.
@@ -89,23 +72,6 @@ pub(crate) struct LoginMethods {
     service: Arc<AclService>,
 }
 
-#[derive(Debug)]
-struct ConfiguredMethod {
-    trust: IssuerConfig,
-    keys: IssuerKeys,
-    roles: BTreeMap<String, LoginRole>,
-}
-
-#[derive(Debug)]
-struct LoginRole {
-    bounds: BoundClaims,
-    /// Policy names.
-    policies: Vec<String>,
-    /// Policy ids, valid for one revision of the names of policies.
-    linked: Mutex<Option<(Revision, Vec<Id>)>>,
-    ttl: Duration,
-}
-
 impl LoginMethods {
     /// Creates the methods and their policies. Keys are fetched at the first login.
     pub(crate) async fn new(
@@ -115,26 +81,15 @@ impl LoginMethods {
     ) -> Result<Self, ServiceError> {
         let mut methods = BTreeMap::new();
         for (name, options) in options {
-            let keys = IssuerKeys::fetched(options.trust.issuer.clone(), options.keys.clone(), clock.clone());
-            let mut roles = BTreeMap::new();
-            for (role, options) in &options.roles {
-                let mut policies: Vec<String> = Vec::new();
-                for policy in &options.policies {
-                    if !policies.contains(policy) {
-                        policies.push(policy.clone());
-                    }
-                }
-                let bounds = options.bounds.clone();
-                let ttl = options.ttl;
-                let login_role = LoginRole { bounds, policies, linked: Mutex::default(), ttl };
-                match login_role.policies(&service).await {
+            let method = ConfiguredMethod::new(options, clock);
+            for (_, role) in method.roles() {
+                match role.policies(&service).await {
                     // The first login after the restore creates them.
                     Ok(_) | Err(ServiceError::Restoring) => {}
                     Err(error) => return Err(error),
                 }
-                roles.insert(role.clone(), login_role);
             }
-            methods.insert(name.clone(), ConfiguredMethod { trust: options.trust.clone(), keys, roles });
+            methods.insert(name.clone(), method);
         }
         Ok(Self { configured: methods, verifiers: verifier_cache::VerifierCache::new(clock.clone()), service })
     }
@@ -163,22 +118,14 @@ impl LoginMethods {
 
     /// Returns the names of the methods of the configuration with the names of their login roles.
     pub(crate) fn configured(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
-        self.configured.iter().map(|(name, method)| (name.as_str(), method.roles.keys().map(String::as_str).collect()))
+        self.configured
+            .iter()
+            .map(|(name, method)| (name.as_str(), method.roles().into_iter().map(|(role, _)| role).collect()))
     }
 
     async fn try_login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let (name, method) = self.configured.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
-        let unverified_jwt = request.unverified_jwt.ok_or(LoginError::Missing("jwt"))?;
-        let requested_role = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
-        let (role_name, role) = method
-            .roles
-            .get_key_value(&requested_role)
-            .ok_or_else(|| LoginError::NoSuchRole(requested_role.chars().take(128).collect()))?;
-
-        // Azure signs the tokens of identities with RS256, and names the key in each.
-        let signed = signature::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
-        let facts = verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.service.now())?;
-
+        let (role_name, role, facts) = method.verify(&request, self.service.now()).await?;
         self.grant(name, role_name, role, facts).await
     }
 
@@ -218,27 +165,5 @@ impl LoginMethods {
         };
         let live = retry_on_conflict(make).await?;
         Ok(LoginResult { live, secret, policies: role.policies.clone() })
-    }
-}
-
-impl LoginRole {
-    /// Returns the ids of the role's policies and creates missing ones. A rename, a policy that is created again, and a
-    /// restore can lead from a name to another record, so the ids are cached per revision of the names.
-    async fn policies(&self, service: &AclService) -> Result<Vec<Id>, ServiceError> {
-        // During a restore a name may lead to a record that is deleted by it.
-        service.epoch(Freshness::Linearizable).await?;
-        // Read before the names: a concurrent write then invalidates the cached ids, never the reverse.
-        let at = service.typed_store.store().last("policy-name");
-        let cached = || self.linked.lock();
-        if let Some((_, ids)) = cached().as_ref().filter(|(then, _)| Some(*then) == at) {
-            return Ok(ids.clone());
-        }
-        let mut ids = Vec::new();
-        for policy in &self.policies {
-            ids.push(service.records.ensure_login_policy(policy).await?);
-        }
-        // A store with other writers has no such revision, so the names are read at each login.
-        *cached() = at.map(|at| (at, ids.clone()));
-        Ok(ids)
     }
 }

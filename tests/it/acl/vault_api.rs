@@ -3,6 +3,8 @@
 mod input;
 #[cfg(feature = "dev")]
 mod agent_client;
+#[cfg(feature = "dev")]
+mod other_clouds;
 mod server;
 mod tokens;
 

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use keyward_acl::model::authorize::DefaultPolicy;
+use keyward_acl::model::azure_identity::BoundClaims;
 use keyward_acl::service::issuer_keys::KeyDocument;
-use keyward_config::{Environment, Purpose, load};
+use keyward_acl::service::login::{MethodOptions, TokenMethodOptions};
+use keyward_config::{AclServer, Environment, Purpose, load};
 use keyward_http::server::Endpoint;
 
 use super::{check, clean, environment};
@@ -24,6 +26,14 @@ fn with(section: &str) -> String {
     format!("[acl]\n{section}{METHOD}")
 }
 
+/// Returns a method of the type `azure`.
+fn azure<'a>(acl: &'a AclServer, name: &str) -> &'a TokenMethodOptions<BoundClaims> {
+    match &acl.service.methods[name] {
+        MethodOptions::Azure(method) => method,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn an_acl_server_with_one_auth_method_is_read_with_its_defaults() {
     let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/acl\"\n"));
@@ -32,7 +42,7 @@ fn an_acl_server_with_one_auth_method_is_read_with_its_defaults() {
     assert_eq!((&acl.tls, &acl.service.key_file), (&None, &None));
     assert_eq!(acl.service.datacenter, "dc1");
     assert_eq!(acl.service.validation_errors(), []);
-    let method = &acl.service.methods["cloud"];
+    let method = azure(&acl, "cloud");
     assert_eq!(method.trust.issuer, "https://sts.example/t/");
     assert!(matches!(&method.keys.source, KeyDocument::Jwks(url) if url.path() == "/keys"));
     let role = &method.roles["web"];
@@ -97,7 +107,48 @@ fn bound_principals_accept_references() {
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("PRINCIPAL", "x")]), Purpose::Check);
     let acl = outcome.config.unwrap().acl.unwrap();
-    assert_eq!(acl.service.methods["cloud"].roles["web"].bounds.principals, ["x"]);
+    assert_eq!(azure(&acl, "cloud").roles["web"].bounds.principals, ["x"]);
+}
+
+#[test]
+fn methods_of_other_clouds_are_read_and_bounds_that_admit_everyone_are_errors() {
+    let acl =
+        |method: &str| format!("[acl]\nlisten = \"unix:///tmp/a\"\ndata_dir = \"/tmp/a\"\n[acl.method.a]\n{method}");
+    let google = "type = \"gcp\"\naudience = \"http://vault/web\"\n[acl.method.a.role.web]\n";
+    let aws = "type = \"aws\"\nserver_id = \"acl.example.com\"\nregions = [\"eu-west-1\"]\n[acl.method.a.role.web]\n";
+    let config = clean(&acl(&format!("{google}projects = [\"p\"]\n")));
+    let MethodOptions::Google(method) = &config.acl.unwrap().service.methods["a"] else { panic!("it is Google's") };
+    assert_eq!(method.trust.issuer, "https://accounts.google.com");
+    assert!(
+        matches!(&method.keys.source, KeyDocument::Jwks(url) if url.as_str() == "https://www.googleapis.com/oauth2/v3/certs")
+    );
+    let config = clean(&acl(&format!("{aws}accounts = [\"111122223333\"]\n"))).acl.unwrap();
+    assert_eq!(config.service.validation_errors(), []);
+    let MethodOptions::Aws(method) = &config.service.methods["a"] else { panic!("it is AWS's") };
+    assert_eq!((method.trust.server_id.as_str(), method.sts.url.as_ref()), ("acl.example.com", None));
+    let check_error = |text: &str, expected: &str| {
+        let (_, outcome) = check(&acl(text));
+        assert!(
+            outcome.errors.iter().any(|error| error.to_string().contains(expected)),
+            "{text}: {:?}",
+            outcome.errors
+        );
+    };
+    check_error(google, "would admit machines of every customer of Google");
+    check_error(&format!("{google}zones = [\"z\"]\n"), "would admit machines of every customer of Google");
+    check_error(&format!("{google}projects = [\"*\"]\n"), "a bound is empty or has a");
+    check_error(&format!("{google}instance_ids = [\"web\"]\n"), "write the numeric id");
+    check_error(&format!("{google}principals = [\"p\"]\n"), "an unknown key");
+    check_error(aws, "would admit every customer of AWS");
+    check_error(&format!("{aws}accounts = [\"*\"]\n"), "twelve digits");
+    check_error(&format!("{aws}accounts = [\"111122223333\"]\nroles = [\"a/b\"]\n"), "without path");
+    check_error(&aws.replace("eu-west-1", "eu_west"), "is not the name of a region");
+    check_error(&aws.replace("server_id = \"acl.example.com\"\n", ""), "the name of this server that sessions sign");
+    check_error(
+        &aws.replace("regions", "sts_url = \"http://sts.example.com\"\nregions"),
+        "would ask for identities without TLS",
+    );
+    check_error("type = \"gcp\"\n", "\"http://vault/ROLE\"");
 }
 
 #[test]

@@ -89,6 +89,22 @@ trait Stream: std::io::Read + std::io::Write {}
 impl<T: std::io::Read + std::io::Write> Stream for T {}
 
 #[test]
+fn the_tour_goes_through_the_machines_of_other_clouds_too() {
+    for cloud in ["aws", "gcp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("dev").display().to_string();
+        let (code, output, error) = run(&["dev", "--once", "--cloud", cloud, "--dir", &dir], &FOREIGN);
+        assert_eq!(code, 0, "{cloud}: {output}{error}");
+        for text in
+            ["session instance: logged in", "session workload: logged in", "broken: the emulated cloud accepts no"]
+        {
+            assert!(output.contains(text), "{cloud}: no {text:?} in {output}");
+        }
+        assert_eq!(output.matches("healed: ").count(), 5, "{cloud}: {output}");
+    }
+}
+
+#[test]
 fn once_runs_the_whole_chain_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("made/dev");

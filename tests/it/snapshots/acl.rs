@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
 use keyward_acl::service::issuer_keys::{self, CaSource, KeyDocument};
-use keyward_acl::service::login::{LoginRoleOptions, MethodOptions};
+use keyward_acl::service::login::{LoginRoleOptions, MethodOptions, TokenMethodOptions};
 use serde_json::{Value, json};
 
 use super::Transcript;
@@ -17,14 +17,14 @@ use crate::harness::{Acl, Answer};
 fn configured_method(issuer: &Issuer) -> MethodOptions {
     let bounds = BoundClaims { principals: vec![PRINCIPAL.to_owned()], ..BoundClaims::default() };
     let role = LoginRoleOptions { bounds, policies: vec!["machine".to_owned()], ttl: Duration::from_mins(10) };
-    MethodOptions {
+    MethodOptions::Azure(TokenMethodOptions {
         trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: issuer_keys::IssuerKeyOptions {
             source: KeyDocument::Jwks(format!("{}keys", issuer.url).parse().unwrap()),
             ca_certificates: CaSource::System,
         },
         roles: BTreeMap::from([("web".to_owned(), role)]),
-    }
+    })
 }
 
 fn redactions(issuer: &Issuer) -> Redactions {

@@ -10,6 +10,7 @@ use crate::api::body;
 use crate::api::error::ApiError;
 use crate::api::response::ResponseBody;
 use crate::api::state::ApiState;
+use crate::model::aws_identity::UnverifiedCallerRequest;
 use crate::model::azure_identity::ClaimedFields;
 use crate::model::id::Id;
 use crate::service::login::{ConfiguredLoginRequest, LoginResult};
@@ -20,20 +21,24 @@ const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 #[serde(deny_unknown_fields)]
 struct VaultLoginRequest {
     role: Option<String>,
-    jwt: Option<UnverifiedJwt>,
+    jwt: Option<UnverifiedProof>,
     subscription_id: Option<String>,
     resource_group_name: Option<String>,
     vm_name: Option<String>,
     vmss_name: Option<String>,
     resource_id: Option<String>,
+    iam_http_request_method: Option<String>,
+    iam_request_url: Option<String>,
+    iam_request_body: Option<String>,
+    iam_request_headers: Option<UnverifiedProof>,
 }
 
-/// JWT kept as a secret from parsing on.
+/// Proof kept as a secret from parsing on.
 #[derive(Deserialize)]
 #[serde(from = "String")]
-struct UnverifiedJwt(SecretString);
+struct UnverifiedProof(SecretString);
 
-impl From<String> for UnverifiedJwt {
+impl From<String> for UnverifiedProof {
     fn from(text: String) -> Self {
         Self(SecretString::from(text))
     }
@@ -49,13 +54,19 @@ pub(crate) async fn log_in(state: &ApiState, request: VaultRequest) -> Result<Re
     let body: VaultLoginRequest = body::read_vault_login(body).await?;
     let request = ConfiguredLoginRequest {
         role: body.role,
-        unverified_jwt: body.jwt.map(|UnverifiedJwt(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
+        unverified_jwt: body.jwt.map(|UnverifiedProof(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
         unverified_fields: ClaimedFields {
             vm_name: body.vm_name,
             vmss_name: body.vmss_name,
             resource_group_name: body.resource_group_name,
             subscription_id: body.subscription_id,
             resource_id: body.resource_id,
+        },
+        unverified_request: UnverifiedCallerRequest {
+            method: body.iam_http_request_method,
+            url: body.iam_request_url,
+            body: body.iam_request_body,
+            headers: body.iam_request_headers.map(|UnverifiedProof(headers)| headers),
         },
     };
     let granted = state.methods.login(&mount, request).await.map_err(ApiError::Login)?;

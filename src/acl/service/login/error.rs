@@ -1,7 +1,9 @@
 //! Errors of a login.
 
+use crate::model::aws_identity::AwsError;
 use crate::model::azure_identity::ClaimsError;
 use crate::model::binding_rule::BindError;
+use crate::model::google_identity::GoogleClaimsError;
 use crate::model::id::Id;
 use crate::service::error::ServiceError;
 use crate::service::issuer_keys::IssuerKeyError;
@@ -64,6 +66,12 @@ pub(crate) enum LoginError {
     /// The claims do not meet the method's rules.
     #[error(transparent)]
     Refused(#[from] ClaimsError),
+    /// The claims of a token of Google do not meet the role's bounds.
+    #[error(transparent)]
+    Google(#[from] GoogleClaimsError),
+    /// The signed request, or the principal that AWS names, is refused; or AWS cannot be asked.
+    #[error(transparent)]
+    Aws(#[from] AwsError),
     /// The service failed.
     #[error(transparent)]
     Service(#[from] ServiceError),

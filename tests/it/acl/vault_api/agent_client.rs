@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use keyward_acl::service::issuer_keys::{CaSource, KeyDocument};
+use keyward_acl::service::login::MethodOptions;
 use keyward_agent::login::{AuthMethodKind, LoginFailureKind, classify};
 use keyward_agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
 use keyward_agent::token::ClientToken;
@@ -38,7 +39,7 @@ impl Joined {
         let cloud = Cloud::start(of_cloud, &mut tasks).unwrap();
 
         let mut options = options(folder.path(), &Issuer::start());
-        let method = options.methods.get_mut("cloud").unwrap();
+        let Some(MethodOptions::Azure(method)) = options.methods.get_mut("cloud") else { panic!("it is Azure's") };
         assert_eq!(method.trust.audience, AUDIENCE);
         ARM.clone_into(&mut method.trust.audience);
         method.trust.issuer = cloud.issuer();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use keyward_acl::AclOptions;
 use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
 use keyward_acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
-use keyward_acl::service::login::{self, LoginRoleOptions};
+use keyward_acl::service::login::{LoginRoleOptions, MethodOptions, TokenMethodOptions};
 use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
 
@@ -43,14 +43,14 @@ pub(super) fn options(folder: &Path, issuer: &Issuer) -> AclOptions {
         policies: vec!["web-read".to_owned(), "web-write".to_owned()],
         ttl: Duration::from_mins(10),
     };
-    let method = login::MethodOptions {
+    let method = MethodOptions::Azure(TokenMethodOptions {
         trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: keys::IssuerKeyOptions {
             source: KeyDocument::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
             ca_certificates: CaSource::System,
         },
         roles: roles.into_iter().map(|(name, bounds)| (name.to_owned(), role(bounds))).collect(),
-    };
+    });
     AclOptions { methods: BTreeMap::from([("cloud".to_owned(), method)]), ..acl::options(folder) }
 }
 

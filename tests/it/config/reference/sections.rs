@@ -235,17 +235,33 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
     ),
     (
         "`[acl.method.NAME]`",
-        &[with_acl!(
-            "[acl.method.a.role.a]\nprincipals = [\"p\"]\n\
-             [acl.method.a]\nissuer = \"i\"\naudience = \"b\"\njwks_url = \"https://keys.example.com\"\n@\n"
-        )],
+        &[
+            with_acl!(
+                "[acl.method.a.role.a]\nprincipals = [\"p\"]\n\
+                 [acl.method.a]\nissuer = \"i\"\naudience = \"b\"\njwks_url = \"https://keys.example.com\"\n@\n"
+            ),
+            with_acl!(
+                "[acl.method.a.role.a]\naccounts = [\"111122223333\"]\n\
+                 [acl.method.a]\ntype = \"aws\"\nserver_id = \"acl.example.com\"\n@\n"
+            ),
+        ],
     ),
     (
         "`[acl.method.NAME.role.NAME]`",
-        &[with_acl!(
-            "[acl.method.a]\nissuer = \"i\"\naudience = \"b\"\njwks_url = \"https://keys.example.com\"\n\
-             [acl.method.a.role.a]\nprincipals = [\"p\"]\n@\n"
-        )],
+        &[
+            with_acl!(
+                "[acl.method.a]\nissuer = \"i\"\naudience = \"b\"\njwks_url = \"https://keys.example.com\"\n\
+                 [acl.method.a.role.a]\nprincipals = [\"p\"]\n@\n"
+            ),
+            with_acl!(
+                "[acl.method.a]\ntype = \"aws\"\nserver_id = \"acl.example.com\"\n\
+                 [acl.method.a.role.a]\naccounts = [\"111122223333\"]\n@\n"
+            ),
+            with_acl!(
+                "[acl.method.a]\ntype = \"gcp\"\naudience = \"http://vault/web\"\n\
+                 [acl.method.a.role.a]\nprojects = [\"p\"]\n@\n"
+            ),
+        ],
     ),
     (
         "`[gateway]`",
