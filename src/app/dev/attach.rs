@@ -55,7 +55,7 @@ impl DevEndpoints {
         ];
         let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
         let mut text =
-            "# For commands with the configuration of keyward dev; another one meets the real Azure\n".to_owned();
+            "# For commands with the configuration of keyward dev; another one meets the real cloud\n".to_owned();
         for (name, value) in variables {
             let _ = writeln!(text, "export {name}={}", quote(&value));
         }
@@ -64,29 +64,50 @@ impl DevEndpoints {
         text
     }
 
-    /// Returns the environment of the emulated machine: Azure's variables, and none of this process's.
+    /// Returns the environment of the emulated machine: the cloud's variables, and none of this process's.
     pub fn environment(&self) -> Environment {
-        Environment { variables: self.azure_variables.clone(), user: rustix::process::geteuid().as_raw() }
+        Environment { variables: self.cloud_variables.clone(), user: rustix::process::geteuid().as_raw() }
     }
 
-    /// Replaces the Azure endpoints of a configuration by the emulated ones: the only difference from a real machine. No
+    /// Replaces the cloud's endpoints of a configuration by the emulated ones: the only difference from a real machine. No
     /// configuration key can do this.
     pub fn move_endpoints(&self, config: &mut Config) -> anyhow::Result<()> {
         for session in &mut config.sessions {
-            let IdentityMethod::Cloud(identity) = &mut session.identity else { continue };
-            let endpoints = &mut identity.endpoints;
-            endpoints.metadata = self.metadata.parse().context("the emulated metadata service has no address")?;
-            endpoints.arc_agent = self.dir.join("no-arc-agent-here");
-            endpoints.authority_ca = Some(self.authority_ca.clone());
-            endpoints.authority_is_local = true;
-            identity.variables = ProviderVariables::of_azure(self.azure_variables.clone());
+            let metadata = || self.metadata.parse().context("the emulated metadata service has no address");
+            let variables = self.cloud_variables.clone();
+            match &mut session.identity {
+                IdentityMethod::Cloud(identity) => {
+                    let endpoints = &mut identity.endpoints;
+                    endpoints.metadata = metadata()?;
+                    endpoints.arc_agent = self.dir.join("no-arc-agent-here");
+                    endpoints.authority_ca = Some(self.authority_ca.clone());
+                    endpoints.authority_is_local = true;
+                    identity.variables = ProviderVariables::of_azure(variables);
+                }
+                IdentityMethod::Aws(identity) => {
+                    let endpoints = &mut identity.endpoints;
+                    endpoints.metadata = metadata()?;
+                    endpoints.sts_ca = Some(self.authority_ca.clone());
+                    endpoints.sts_is_local = true;
+                    identity.variables = ProviderVariables::of_aws(variables);
+                }
+                IdentityMethod::Gcp(identity) => {
+                    let endpoints = &mut identity.endpoints;
+                    endpoints.metadata = metadata()?;
+                    endpoints.credentials = self.authority.parse().context("the emulated APIs have no address")?;
+                    endpoints.credentials_ca = Some(self.authority_ca.clone());
+                    endpoints.credentials_is_local = true;
+                    identity.variables = ProviderVariables::of_gcp(variables);
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
 }
 
 /// Returns the running `keyward dev` whose configuration is the only one of `files`, if `KEYWARD_DEV_DIR` names one. Other
-/// configurations stay with the real Azure.
+/// configurations stay with the real cloud.
 ///
 /// # Errors
 /// The variable names a folder in which none runs.
@@ -138,7 +159,7 @@ mod tests {
         }
         endpoints.insert("dir".to_owned(), json!(dir));
         endpoints.insert("config".to_owned(), json!(dir.join("keyward.toml")));
-        endpoints.insert("azure_variables".to_owned(), json!({}));
+        endpoints.insert("cloud_variables".to_owned(), json!({}));
         serde_json::from_value::<DevEndpoints>(endpoints.into()).unwrap().publish().unwrap();
     }
 
@@ -166,7 +187,7 @@ mod tests {
         let health = listener.local_addr().unwrap();
         publish(&dir, health);
         assert_eq!(attach(Some(&dir), &[&config_file]), Ok(Some(dir.clone())));
-        // Falls back to the real Azure: without the variable, for another configuration, or for several files.
+        // Falls back to the real cloud: without the variable, for another configuration, or for several files.
         assert_eq!(attach(None, &[&config_file]), Ok(None));
         assert_eq!(attach(Some(Path::new("")), &[&config_file]), Ok(None));
         assert_eq!(attach(Some(&dir), &[&other]), Ok(None));

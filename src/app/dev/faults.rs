@@ -17,11 +17,11 @@ use super::{DevEndpoints, loopback_client};
 pub enum Fault {
     /// The emulated Vault accepts no connections
     Server,
-    /// The emulated Azure accepts no connections
+    /// The emulated cloud accepts no connections
     Cloud,
-    /// The clocks of the emulated Azure and Vault are an hour ahead
+    /// The clocks of the emulated cloud and Vault are an hour ahead
     Clock,
-    /// The emulated Azure issues tokens for another audience
+    /// The emulated cloud issues tokens for another audience
     Audience,
     /// The emulated Vault has revoked every token
     Token,
@@ -106,7 +106,7 @@ impl Fault {
                 healed: "keyward notices by itself at its next try; this command has asked for one, and `keyward status` shows it",
             },
             Self::Cloud => FaultGuide {
-                broken: "the emulated Azure accepts no connections",
+                broken: "the emulated cloud accepts no connections",
                 observations: &[
                     ("keyward login --session instance", "no identity token: the metadata service cannot be reached"),
                     ("keyward token --session instance", "served until the token expires, within two minutes"),
@@ -119,11 +119,11 @@ impl Fault {
                 healed: BOTH_HEALED,
             },
             Self::Clock => FaultGuide {
-                broken: "the clocks of the emulated Azure and Vault are an hour ahead",
+                broken: "the clocks of the emulated cloud and Vault are an hour ahead",
                 observations: &[
                     (
                         "keyward login --session workload",
-                        "keyward does not send the identity token: it is not valid yet, so this clock is behind the cloud's",
+                        "no login: the identity token is not valid yet, or the signature is too old; this clock is behind the cloud's",
                     ),
                     ("keyward status", "the sessions are AT RISK, and serve their tokens until these expire"),
                 ],
@@ -131,7 +131,7 @@ impl Fault {
                 healed: BOTH_HEALED,
             },
             Self::Audience => FaultGuide {
-                broken: "the emulated Azure issues tokens for another audience",
+                broken: "the emulated cloud issues tokens for another audience",
                 observations: &[
                     (
                         "keyward login --session workload",
@@ -203,6 +203,9 @@ impl<'a> FaultSwitch<'a> {
 
     /// Switches a fault on.
     pub async fn start(&self, fault: Fault) -> anyhow::Result<()> {
+        if let Some(reason) = self.endpoints.cloud.reason_against(fault) {
+            anyhow::bail!("cannot break {}: {reason}", fault.name());
+        }
         for fault in fault.emulator_faults(true) {
             self.inject(&fault).await?;
         }

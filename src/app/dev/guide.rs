@@ -1,9 +1,9 @@
 //! Files and output of `keyward dev`: the agent's configuration, and commands to try.
 
-use keyward_emulators::cloud::{Cloud, CloudIdentities};
+use keyward_emulators::cloud::Cloud;
 use keyward_http::peer::KernelSupport;
 
-use super::{DevEndpoints, INSTANCE_RESOURCE, WORKLOAD_RESOURCE, discovery};
+use super::DevEndpoints;
 
 /// Terraform configuration of the trial. It needs no provider, and so no network.
 pub(super) const TERRAFORM: &str = r#"terraform {
@@ -32,21 +32,12 @@ pub(super) fn config_file(endpoints: &DevEndpoints, cloud: &Cloud) -> String {
     format!(
         r#"# Written at each start of `keyward dev`: everything here is emulated, or only a trial on this machine.
 
-# The ACL server. It trusts the signatures of the emulated Azure.
+# The ACL server. It trusts the signatures of the emulated {cloud_name}.
 [acl]
 listen = "{acl}"
 data_dir = "{dir}/acl"
 
-[acl.method.cloud]
-issuer = "{issuer}"
-discovery_url = "{discovery}"
-ca_file = "{ca}"
-audience = "{INSTANCE_RESOURCE}"
-
-[acl.method.cloud.role.machine]
-principals = ["{principal}"]
-subscriptions = ["{subscription}"]
-resource_groups = ["{group}"]
+{acl_method}
 policies = ["machine"]
 ttl = "2m"
 
@@ -65,20 +56,15 @@ server = "acl"
 mount = "cloud"
 check_interval = "30s"
 
-[session.instance.cloud]
-role = "machine"
-resource = "{INSTANCE_RESOURCE}"
+{instance_session}
 
-# Logs in to the emulated Vault with workload identity from the environment. Watch the renewals.
+# Logs in to the emulated Vault with {workload_identity}. Watch the renewals.
 [session.workload]
 server = "secrets"
-mount = "azure"
+mount = "{mount}"
 check_interval = "30s"
 
-[session.workload.cloud]
-role = "workload"
-resource = "{WORKLOAD_RESOURCE}"
-authenticate_from_environment = true
+{workload_session}
 
 [sink.instance]
 session = "instance"
@@ -154,12 +140,12 @@ sandbox = "off"
 "#,
         acl = endpoints.acl.replace("http://", "tcp://"),
         acl_url = endpoints.acl,
-        issuer = cloud.issuer(),
-        discovery = discovery(cloud),
-        ca = cloud.ca_file().display(),
-        principal = cloud.identities().system.object_id,
-        subscription = cloud.identities().subscription,
-        group = CloudIdentities::RESOURCE_GROUP,
+        cloud_name = endpoints.cloud.name(),
+        acl_method = endpoints.cloud.acl_method(cloud),
+        instance_session = endpoints.cloud.instance_session(),
+        workload_session = endpoints.cloud.workload_session(),
+        workload_identity = endpoints.cloud.workload_identity(),
+        mount = endpoints.cloud.mount(),
         secrets = endpoints.secrets,
         socket = socket.display(),
         vault = endpoints.vault.display(),
@@ -182,7 +168,7 @@ pub(super) fn format_overview(endpoints: &DevEndpoints) -> String {
     format!(
         r"keyward dev: everything on this machine, on loopback; its files are in {dir}
 
-  Azure, emulated          {metadata}
+  {cloud}{metadata}
   Vault, emulated          {secrets}
   HCP Terraform, emulated  {platform}
   ACL server               {acl}
@@ -201,6 +187,7 @@ In another terminal:
 
 {dir}/guide.txt has more to try: curl, templates, Terraform. Ctrl-C stops it.
 {warning}",
+        cloud = format_args!("{:<25}", format!("{}, emulated", endpoints.cloud.name())),
         warning = if tells_tcp_owners() { "" } else { OPEN_METADATA },
     )
 }
@@ -231,7 +218,7 @@ pub(super) fn format_guide(endpoints: &DevEndpoints) -> String {
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 
-  emulated Azure           {metadata}  {authority}
+  {cloud}{metadata}  {authority}
   ACL server               {acl}
   emulated Vault           {secrets}
   emulated HCP Terraform   {platform}
@@ -274,10 +261,12 @@ Try, in another shell:
   # With Terraform: replace the token during an apply, and it still succeeds
   cd {dir}/terraform; export TF_CLI_CONFIG_FILE={terraform}; terraform init; terraform apply
 
-  # Make Azure and Vault fail; the agent keeps serving and recovers by itself
+  # Make {cloud_name} and Vault fail; the agent keeps serving and recovers by itself
   {program} dev break cloud --dir {dir}
   {program} dev break server --dir {dir}
   {program} dev heal --dir {dir}
 "#,
+        cloud = format_args!("{:<25}", format!("emulated {}", endpoints.cloud.name())),
+        cloud_name = endpoints.cloud.name(),
     )
 }

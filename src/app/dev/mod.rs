@@ -1,8 +1,9 @@
-//! `keyward dev`: emulators of Azure, Vault and HCP Terraform with the ACL server, the gateway and an agent, in one process
+//! `keyward dev`: emulators of a cloud, Vault and HCP Terraform with the ACL server, the gateway and an agent, in one process
 //! and only on loopback. They talk to each other over HTTP, as separate processes do.
 
-mod attach;
 pub mod faults;
+mod clouds;
+mod attach;
 mod guide;
 mod ports;
 mod tour;
@@ -21,7 +22,7 @@ use keyward_acl::client::{AclClient, AclClientOptions};
 use keyward_config::{self as config, Config, Purpose};
 use keyward_emulators::cloud::{self, Cloud};
 use keyward_emulators::platform::{self, Platform};
-use keyward_emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
+use keyward_emulators::secrets::{self, FaultListener, Secrets};
 use keyward_http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward_machine::atomic_file::{self, Attributes};
 use keyward_machine::secret_string::SecretString;
@@ -33,6 +34,7 @@ use super::{App, ProcessSetup};
 
 pub use agent_calls::DevAgent;
 pub use attach::find_running;
+pub use clouds::DevCloud;
 use ports::Ports;
 pub use ports::check_first_port;
 
@@ -83,6 +85,9 @@ pub struct Dev {
 pub struct DevEndpoints {
     /// The folder.
     pub(crate) dir: PathBuf,
+    /// The cloud that is emulated.
+    #[serde(default)]
+    pub cloud: DevCloud,
     /// The file that the agent is configured by.
     pub(crate) config: PathBuf,
     /// The emulated metadata service.
@@ -129,22 +134,18 @@ pub struct DevEndpoints {
     pub(crate) acl_token: PathBuf,
     /// CA of the emulated token endpoint.
     pub(crate) authority_ca: PathBuf,
-    /// Azure's variables of the emulated workload; none is secret.
-    pub(crate) azure_variables: BTreeMap<String, String>,
+    /// Variables of the cloud that point a session at it; none is secret.
+    pub(crate) cloud_variables: BTreeMap<String, String>,
 }
-
-/// The resource of the instance's identity: tokens for it name their machine.
-const INSTANCE_RESOURCE: &str = "https://management.azure.com/";
-/// The resource that the workload's identity is used for.
-const WORKLOAD_RESOURCE: &str = "api://keyward-dev";
-/// Long enough to follow by eye, short enough to see renewals: one about every 40 s, a login every 5 min.
-const WORKLOAD_TTL: Duration = Duration::from_mins(1);
-const WORKLOAD_MAX_TTL: Duration = Duration::from_mins(5);
 
 impl Dev {
     /// Creates missing files in the folder, starts the emulated servers, and builds the agent. Must be called inside a
     /// runtime.
-    pub async fn build(DevDir { dir, lock }: DevDir, first_port: Option<u16>) -> anyhow::Result<Self> {
+    pub async fn build(
+        DevDir { dir, lock }: DevDir,
+        first_port: Option<u16>,
+        dev_cloud: DevCloud,
+    ) -> anyhow::Result<Self> {
         let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;
         remove_owner_record(&dir.join("state/gateway.token.owner"))?;
@@ -152,11 +153,13 @@ impl Dev {
         let mut cloud = cloud::CloudOptions::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.faults) = (ports.get(0), ports.get(1), Some(ports.get(2)));
         cloud.own_user_only = true;
+        cloud.provider = dev_cloud.provider();
         let cloud = Cloud::start(cloud, &mut emulated).context("cannot start the emulated cloud")?;
         let faults_key = dir.join("faults.key");
         write_private(&faults_key, cloud.faults_key())?;
         let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
-        let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
+        let secrets =
+            secrets::SecretsOptions { address: ports.get(3), faults: Some(secrets_faults), ..dev_cloud.vault(&cloud) };
         let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated Vault")?;
         let local_key = make_key(dir.join("local-api.key"))?;
         let pages_key = make_key(dir.join("pages.key"))?;
@@ -170,6 +173,7 @@ impl Dev {
         let platform_token = dir.join("platform.token");
         write_private(&platform_token, &platform.faults().mint("the gateway of keyward dev").token)?;
         let endpoints = DevEndpoints {
+            cloud: dev_cloud,
             config: dir.join("keyward.toml"),
             metadata: cloud.metadata_url().to_string(),
             authority: cloud.authority_url().to_string(),
@@ -193,7 +197,7 @@ impl Dev {
             faults_key,
             acl_token: dir.join("acl-root.token"),
             authority_ca: cloud.ca_file(),
-            azure_variables: cloud.variables_for_workload_identity(),
+            cloud_variables: dev_cloud.variables(&cloud),
             dir,
         };
         atomic_file::replace(&endpoints.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
@@ -249,33 +253,6 @@ fn loopback_options(address: ServerAddress) -> ClientOptions {
 
 fn loopback_client(address: ServerAddress) -> anyhow::Result<Client> {
     Ok(loopback_options(address).build()?)
-}
-
-fn secrets_options(cloud: &Cloud, address: SocketAddr, faults: FaultListener) -> secrets::SecretsOptions {
-    let bounds =
-        Bounds { service_principal_ids: vec![cloud.identities().workload.object_id.clone()], ..Bounds::default() };
-    let role = Role {
-        policies: vec!["dev".to_owned()],
-        ttl: WORKLOAD_TTL,
-        max_ttl: Some(WORKLOAD_MAX_TTL),
-        bounds,
-        ..Role::default()
-    };
-    let mut options = secrets::SecretsOptions::for_anyone(keyward_machine::clock::Clock::System, "workload", role);
-    options.address = address;
-    options.faults = Some(faults);
-    options.verification = Verification::Cloud {
-        discovery: discovery(cloud),
-        ca_file: cloud.ca_file(),
-        audience: WORKLOAD_RESOURCE.to_owned(),
-    };
-    options
-}
-
-fn discovery(cloud: &Cloud) -> url::Url {
-    let mut url = cloud.authority_url().clone();
-    url.set_path(&format!("{}/.well-known/openid-configuration", cloud.identities().tenant));
-    url
 }
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, owner: None, group: None };

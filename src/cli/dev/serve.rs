@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use keyward_app::Signals;
-use keyward_app::dev::{self, take_the_tour};
+use keyward_app::dev::{self, DevCloud, take_the_tour};
 use keyward_app::logging::{self, Logging};
 use keyward_config::{Log, LogFormat};
 use tokio::sync::mpsc;
@@ -20,6 +20,9 @@ use crate::cli::{Exit, LogChoice, print_line, print_warning};
 /// Flags of `keyward dev` without a command.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
+    /// The cloud to emulate
+    #[arg(long, value_enum, default_value_t)]
+    cloud: DevCloud,
     /// First of twelve ports in a row [default: free ports]
     #[arg(long, value_name = "PORT")]
     first_port: Option<u16>,
@@ -48,7 +51,7 @@ impl Serve {
             let signals = stop_signals(stop.clone())?;
             tokio::pin!(signals);
             let dev = tokio::select! {
-                built = dev::Dev::build(folder, self.first_port) => built?,
+                built = dev::Dev::build(folder, self.first_port, self.cloud) => built?,
                 () = stop.cancelled() => return Ok(Exit::Ok),
                 twice = &mut signals => return twice.map(|()| Exit::Ok),
             };
