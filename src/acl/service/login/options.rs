@@ -53,7 +53,7 @@ pub struct LoginRoleOptions<B> {
     pub ttl: Duration,
 }
 
-/// What every login role has, whatever its bounds are.
+/// Properties that every login role has, whatever its bounds are.
 #[derive(Debug, Clone, Copy)]
 pub struct RoleSummary<'a> {
     /// Name.

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::identity::{IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, SignedToken};
+use crate::identity::{IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, RequestedAudience, SignedToken};
 use crate::identity_tokens::NoIdentityToken;
 use crate::identity_tokens::fetch::invalid;
 
@@ -63,7 +63,7 @@ impl FakeSource {
         let aud = state.audience.unwrap_or(RESOURCE);
         let jwt = format!("{}.c2ln", signing_input(&json!({"alg": "none"}), &json!({"exp": exp, "aud": aud})));
         let claims = UnverifiedClaims::decode(&jwt).ok();
-        let audience = state.audience.is_none().then(|| RESOURCE.to_owned());
+        let audience = state.audience.is_none().then(|| RequestedAudience::Azure(RESOURCE.to_owned()));
         let signed = SignedToken { jwt: SecretString::from(jwt), fields: LoginFields::default(), claims, audience };
         Ok(IdentityProof::Signed(Box::new(signed)))
     }

@@ -78,10 +78,10 @@ impl Scene {
     }
 
     fn google(&self, role: &str, audience: Option<&str>) -> IdentityMethod {
+        let origin = GcpOrigin::Instance { service_account: "default".to_owned() };
         IdentityMethod::Gcp(Box::new(GcpIdentityOptions {
-            role: role.to_owned(),
-            origin: GcpOrigin::Instance { service_account: "default".to_owned() },
-            audience: audience.map(str::to_owned),
+            audience: audience.map_or_else(|| origin.audience_of_role(role), ToOwned::to_owned),
+            origin,
             variables: ProviderVariables::default(),
             endpoints: GcpEndpoints { metadata: self.cloud.metadata_url().clone(), ..GcpEndpoints::provider() },
         }))

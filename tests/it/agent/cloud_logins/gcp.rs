@@ -94,7 +94,7 @@ fn the_methods_of_vault_refuse_other_machines_audiences_and_times_of_google_clou
         scene.refuses(server, "gcp]\nrole = \"other-project\"", "not in bound projects [another]");
         scene.refuses(server, "gcp]\nrole = \"other-account\"", "is not in bound service accounts");
         // An identity token lives for an hour, and may not here.
-        scene.refuses(server, "gcp]\nrole = \"job\"", "JWT");
+        scene.refuses(server, "gcp]\nrole = \"job\"", "service account JWTs expire within 900 seconds");
         scene.refuses(
             server,
             "gcp]\nrole = \"web\"\ntype = \"iam\"",
