@@ -118,21 +118,17 @@ struct Asked {
 impl Asked {
     async fn result(self) -> RefreshedSecret {
         let Self { secret, before, refused } = self;
-        let outcome = match refused {
-            Some(refused) => refused,
-            None => {
-                secret.signal.wait().await;
-                let after = secret.watch.peek();
-                match (after.update_error, after.availability) {
-                    (Some(error), _) => RefreshOutcome::Failed(error.text.to_string()),
-                    (None, Availability::Unavailable { reason, .. }) => RefreshOutcome::Failed(reason.to_string()),
-                    (None, now) if !now.is_same(&before.availability) => RefreshOutcome::Changed,
-                    (None, _) if after.last_checked == before.last_checked => {
-                        RefreshOutcome::Failed(NOT_READ.to_owned())
-                    }
-                    (None, _) => RefreshOutcome::Unchanged,
-                }
-            }
+        if let Some(outcome) = refused {
+            return RefreshedSecret { path: secret.request.path, outcome };
+        }
+        secret.signal.wait().await;
+        let after = secret.watch.peek();
+        let outcome = match (after.update_error, after.availability) {
+            (Some(error), _) => RefreshOutcome::Failed(error.text.to_string()),
+            (None, Availability::Unavailable { reason, .. }) => RefreshOutcome::Failed(reason.to_string()),
+            (None, now) if !now.is_same(&before.availability) => RefreshOutcome::Changed,
+            (None, _) if after.last_checked == before.last_checked => RefreshOutcome::Failed(NOT_READ.to_owned()),
+            (None, _) => RefreshOutcome::Unchanged,
         };
         RefreshedSecret { path: secret.request.path, outcome }
     }
