@@ -2,7 +2,7 @@
 //!
 //! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: tokens, the status of sessions, limits of attempts, the client of the server, encrypted files, leases, the watch of output files, and callers
+// 0: tokens, the status of sessions, limits of attempts, the client of the server, encrypted files, leases, the watch of output files, their commands and rotations, and callers
 pub mod token;
 pub mod session_status;
 pub mod retry_budget;
@@ -11,6 +11,8 @@ pub mod server_client;
 pub mod encrypted_file;
 mod leases;
 pub mod output_watch;
+pub mod output_command;
+pub mod rotation;
 pub mod callers;
 
 // 1: identity sources
@@ -33,5 +35,6 @@ pub mod local_api;
 pub mod identity_api;
 pub mod sinks;
 pub mod templates;
+pub mod certificates;
 pub mod process;
 pub mod systemd_credentials;

@@ -261,7 +261,7 @@ const RESET_AFTER: Duration = Duration::from_mins(10);
 metric_set! {
     /// Metrics of outputs that others delete or change.
     pub struct OutputMetrics {
-        /// Outputs (`sink/NAME`, `template/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
+        /// Outputs (`sink/NAME`, `template/NAME`, `certificate/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
         pub(crate) changes: Family<OutputChangeLabels, Counter> = "keyward_output_changes";
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             keyward_config::Serves::Ui(pages) => pages.as_ref(),
             _ => pair,
         };
-        if let Some(pair) = pair {
+        // An issued certificate reports its own state.
+        if let Some(pair) = pair.filter(|pair| !pair.is_awaited) {
             let certificate = pair.certificate.clone();
             let key = pair.key.clone();
             let name = format!("listener.{}.tls_cert", listener.name);
@@ -65,7 +66,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
         use keyward_acl::service::issuer_keys::CaSource;
-        if let Some(pair) = &server.tls {
+        if let Some(pair) = server.tls.as_ref().filter(|pair| !pair.is_awaited) {
             let certificate = pair.certificate.clone();
             let key = pair.key.clone();
             files.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });

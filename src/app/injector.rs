@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
 use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, ReadyMetrics};
+use keyward_agent::rotation::RotationRegistry;
 use keyward_agent::secrets::SecretRegistries;
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_http::guard::{AccessMode, GuardOptions};
@@ -126,6 +127,7 @@ impl Injector {
             status_registry: StatusRegistry::default(),
             session_statuses: SessionStatusRegistry::default(),
             secrets: SecretRegistries::default(),
+            rotations: RotationRegistry::default(),
             callers: CallerGate::default(),
             caller_tokens: CallerTokens::default(),
             guard: GuardOptions { allowed_hosts: [].into(), admit: AccessMode::AnyLocalUser },

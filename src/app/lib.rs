@@ -44,6 +44,7 @@ mod systemd_credentials;
 mod listeners;
 mod sinks;
 mod templates;
+mod certificates;
 mod child_process;
 
 // 3: reloads: what is built, replaced and stopped together

@@ -179,6 +179,7 @@ fn serve(
                 status_registry: shared.status_registry,
                 session_statuses: shared.session_statuses,
                 secrets: shared.secrets,
+                rotations: shared.rotations,
                 callers,
                 caller_tokens: inputs.caller_tokens.tokens.clone(),
                 guard: options.guard.clone(),

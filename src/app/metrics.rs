@@ -7,6 +7,7 @@ use keyward_acl::AclMetrics;
 use keyward_agent::api_proxy::{CacheMetrics, ProxyMetrics};
 use keyward_agent::caller_tokens::CallerTokenMetrics;
 use keyward_agent::callers::CallerMetrics;
+use keyward_agent::certificates::IssuedCertificateMetrics;
 use keyward_agent::identity_api::IdentityApiMetrics;
 use keyward_agent::identity_tokens::IdentityTokenMetrics;
 use keyward_agent::local_api::ReadyMetrics;
@@ -45,6 +46,7 @@ pub(super) fn register_all(metrics: &Metrics, started_at: SystemTime) {
     metrics.register::<SinkMetrics>();
     metrics.register::<OutputMetrics>();
     metrics.register::<TemplateMetrics>();
+    metrics.register::<IssuedCertificateMetrics>();
     metrics.register::<ProcessMetrics>();
     metrics.register::<HttpMetrics>();
     metrics.register::<CallerMetrics>();

@@ -9,6 +9,7 @@ use keyward_http::server::ActivatedSockets;
 use keyward_machine::tasks::TaskError;
 
 use super::caller_tokens::{self, CallerTokensPlan, RunningCallerTokens};
+use super::certificates::{self, Certificates, CertificatesPlan};
 use super::child_process::{self, ChildHandle, ChildProcesses};
 use super::derived_tokens::{self, ListenerTokens, ListenerTokensPlan};
 #[cfg(feature = "gateway")]
@@ -28,6 +29,7 @@ pub(super) struct RunningAgent {
     gateways: Gateways,
     registries: Registries,
     templates: Templates,
+    certificates: Certificates,
     pub(super) children: ChildProcesses,
     pub(super) caller_tokens: RunningCallerTokens,
     listener_tokens: ListenerTokens,
@@ -42,6 +44,7 @@ pub(super) struct ReloadPlan {
     #[cfg(feature = "gateway")]
     pub(super) gateway: GatewayPlan,
     templates: TemplatesPlan,
+    certificates: CertificatesPlan,
     child: Plan<ProcessOptions, ChildHandle>,
     caller_tokens: CallerTokensPlan,
     listener_tokens: ListenerTokensPlan,
@@ -63,6 +66,7 @@ impl Default for RunningAgent {
             // The session's file of secrets.
             registries: Group::new("secrets of session ", Duration::MAX),
             templates: Group::new("", STOP_LIMIT),
+            certificates: Group::new("", STOP_LIMIT),
             children: Group::new("", Duration::MAX),
             caller_tokens: Group::new("tokens of caller ", Duration::ZERO),
             listener_tokens: Group::new("derived tokens of listener ", Duration::ZERO),
@@ -108,7 +112,9 @@ impl RunningAgent {
         let gateway_inputs = gateway::for_child(&self.gateways, &gateway).into_iter().collect();
         #[cfg(not(feature = "gateway"))]
         let gateway_inputs = Vec::new();
-        let templates = templates::plan(&self.templates, &self.registries, gateway_inputs, &context)?;
+        let mut templates = templates::plan(&self.templates, &self.registries, gateway_inputs, &context)?;
+        let TemplatesPlan { registries, inputs, .. } = &mut templates;
+        let certificates = certificates::plan(&self.certificates, &self.registries, registries, inputs, &context)?;
         let child = child_process::plan(&self.children, &templates.inputs, &context)?;
         let caller_tokens = caller_tokens::plan(&self.caller_tokens, &context)?;
         let mut listener_tokens = context.plan();
@@ -122,6 +128,7 @@ impl RunningAgent {
             #[cfg(feature = "gateway")]
             gateway,
             templates,
+            certificates,
             child,
             caller_tokens,
             listener_tokens,
@@ -132,7 +139,8 @@ impl RunningAgent {
 
     /// Stops removed and replaced parts, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config, shared: &Shared) {
-        let ReloadPlan { mut sessions, sinks, templates, child, caller_tokens, listener_tokens, listeners, .. } = plan;
+        let ReloadPlan { mut sessions, sinks, templates, certificates, child, .. } = plan;
+        let ReloadPlan { caller_tokens, listener_tokens, listeners, .. } = plan;
         self.identities.commit(plan.identities);
         #[cfg(feature = "gateway")]
         gateway::commit(&mut self.gateways, plan.gateway, shared);
@@ -164,6 +172,7 @@ impl RunningAgent {
         self.sinks.start(sinks);
         self.registries.commit(templates.registries);
         self.templates.commit(templates.templates);
+        self.certificates.commit(certificates);
         child_process::commit(&mut self.children, child, &templates.inputs);
         for (component, required) in caller_tokens.required {
             shared.health.set_required(&component, required);
@@ -186,6 +195,7 @@ impl RunningAgent {
             failure = gateways => Err(failure),
             failure = self.registries.tasks.wait_for_failure() => Err(failure),
             failure = self.templates.tasks.wait_for_failure() => Err(failure),
+            failure = self.certificates.tasks.wait_for_failure() => Err(failure),
             failure = self.caller_tokens.tasks.wait_for_failure() => Err(failure),
             failure = self.listener_tokens.tasks.wait_for_failure() => Err(failure),
             failure = self.identities.tasks.wait_for_failure() => Err(failure),
@@ -214,15 +224,16 @@ impl RunningAgent {
             self.listener_tokens.end(STOP_LIMIT),
             self.identities.end(STOP_LIMIT)
         );
-        let (templates, registries, children) = tokio::join!(
+        let (templates, certificates, registries, children) = tokio::join!(
             self.templates.end(STOP_LIMIT),
+            self.certificates.end(STOP_LIMIT),
             self.registries.end(STOP_LIMIT),
             self.children.end(STOP_LIMIT)
         );
         let sessions = self.sessions.end(SESSION_STOP_TIMEOUT).await;
-        let outputs = [listeners, gateways, sinks, caller_tokens, listener_tokens, identities];
-        let ended = outputs.into_iter().chain([templates, registries, children, sessions]);
-        ended.collect()
+        let tokens = [sinks, caller_tokens, listener_tokens, identities];
+        let outputs = [templates, certificates, registries, children];
+        [listeners, gateways].into_iter().chain(tokens).chain(outputs).chain([sessions]).collect()
     }
 }
 

@@ -10,6 +10,7 @@ use keyward_agent::identity::{ConsumedSecrets, IdentityMethod, IdentitySource, S
 use keyward_agent::identity_tokens::IdentityTokens;
 use keyward_agent::login::Login;
 use keyward_agent::output_watch::OutputWatch;
+use keyward_agent::rotation::RotationRegistry;
 use keyward_agent::secrets::SecretRegistries;
 use keyward_agent::server_client::{ServerClient, ServerClientOptions};
 use keyward_agent::session_status::SessionStatusRegistry;
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     pub(super) session_statuses: SessionStatusRegistry,
     pub(super) secrets: SecretRegistries,
     pub(super) outputs: OutputWatch,
+    pub(super) rotations: RotationRegistry,
     pub(super) callers: CallerRegistry,
     pub(super) auditor: Auditor,
     pub(super) launcher: Launcher,

@@ -99,7 +99,8 @@ fn build(
     Ok((watch, Box::pin(task.run(claim.stop.clone()))))
 }
 
-fn plan_registry<'a>(
+/// Plans the registry of the secrets of a session.
+pub(super) fn plan_registry<'a>(
     running: &'a Registries,
     plan: &'a mut Plan<config::SecretSettings, SecretRegistry>,
     name: &String,

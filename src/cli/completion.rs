@@ -44,6 +44,7 @@ pub(super) fn respond(words: &[String], command: &Command) -> Exit {
 enum NameKind {
     Session,
     Section,
+    Certificate,
     Code,
 }
 
@@ -53,6 +54,7 @@ impl NameKind {
         match argument.get_id().as_str() {
             "session" => Some(Self::Session),
             "sections" => Some(Self::Section),
+            "certificate" => Some(Self::Certificate),
             "code" => Some(Self::Code),
             _ => None,
         }
@@ -63,15 +65,18 @@ fn find_names(words: &[String], command: &Command) -> Vec<String> {
     let Some((_, before)) = words.split_last() else { return Vec::new() };
     match find_argument(words, command).and_then(NameKind::of) {
         Some(NameKind::Code) => ErrorCode::ALL.iter().map(|code| code.as_str().to_owned()).collect(),
-        Some(NameKind::Session) => {
-            let names = sections(before)
-                .into_iter()
-                .filter_map(|section| Some(section.strip_prefix("session.")?.split('.').next()?.to_owned()));
-            names.collect::<BTreeSet<_>>().into_iter().collect()
-        }
+        Some(NameKind::Session) => names_of("session.", before),
+        Some(NameKind::Certificate) => names_of("certificate.", before),
         Some(NameKind::Section) => sections(before).into_iter().collect(),
         None => Vec::new(),
     }
+}
+
+/// Returns the names of the sections that begin so.
+fn names_of(kind: &str, words: &[String]) -> Vec<String> {
+    let sections = sections(words);
+    let names = sections.iter().filter_map(|section| Some(section.strip_prefix(kind)?.split('.').next()?.to_owned()));
+    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the sections of the configuration that the words name, also of one with errors.
@@ -202,7 +207,7 @@ function __keyward_names
     keyward __complete $words[2..] 2> /dev/null
 end
 complete -c keyward -n "__fish_seen_subcommand_from COMMANDS" -s s -l session -x -a "(__keyward_names)"
-complete -c keyward -n "__fish_seen_subcommand_from retry explain" -f -a "(__keyward_names)"
+complete -c keyward -n "__fish_seen_subcommand_from retry rotate explain" -f -a "(__keyward_names)"
 complete -c keyward -n "__fish_seen_subcommand_from show" -f -a "(__keyward_names)"
 "#;
 
@@ -224,6 +229,7 @@ mod tests {
         check("--log-level info token --session ", Some("session"));
         check("retry ", Some("session"));
         check("retry web ", Some("session"));
+        check("rotate ", Some("certificate"));
         check("explain KW-1", Some("code"));
         check("config show ", Some("sections"));
         check("config show agent l", Some("sections"));

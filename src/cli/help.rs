@@ -17,6 +17,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "wait",
             "retry",
             "refresh",
+            "rotate",
             "reload",
             "healthcheck",
             "audit",

@@ -37,6 +37,7 @@ mod changes;
 mod gateway;
 mod running_process;
 mod agent_token;
+mod rotate;
 mod tool_identity;
 mod readiness;
 mod refresh;
@@ -145,6 +146,9 @@ enum Command {
                       keyward refresh secret/data/web --session web\n  keyward refresh database/creds/web --force"
     )]
     Refresh(refresh::Refresh),
+    /// Make the running agent replace a certificate now
+    #[command(after_help = "Example:\n  keyward rotate web -c /etc/keyward/keyward.toml")]
+    Rotate(rotate::Rotate),
     /// Make the running agent read its configuration again
     #[command(after_help = "Example:\n  sudo keyward reload -c /etc/keyward/keyward.toml")]
     Reload(reload::Reload),
@@ -307,6 +311,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::AwsCredentials(credentials) => Ok(credentials.run()),
         Command::Retry(retry) => Ok(retry.run()),
         Command::Refresh(refresh) => refresh.run(),
+        Command::Rotate(rotate) => Ok(rotate.run()),
         Command::Reload(reload) => reload.run(),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),

@@ -11,11 +11,11 @@ use keyward_http::server::Endpoint;
 use keyward_http::tls::ServerCertificate;
 use keyward_telemetry::time_format::format_duration;
 
-use super::NeedKind;
 use super::diagnostic::Location;
-use super::listener::{endpoint, host};
+use super::listener::endpoint;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
+use super::{Certificate, NeedKind};
 
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +34,8 @@ pub struct AclServer {
 const DEFAULT_DATACENTER: &str = "dc1";
 
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
-pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
-    let tls = reader.server_certificate();
+pub(super) fn read(mut reader: Reader<'_>, certificates: &[Certificate]) -> Option<AclServer> {
+    let tls = reader.server_certificate(certificates);
     let endpoints = endpoints(&mut reader, tls.is_some());
     let connections = reader.number("connections", 16..=1_000_000);
     let store = store(&mut reader);
@@ -51,7 +51,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let base_path = reader.parse_text("base_path", base_path).unwrap_or_default();
     let token_in_query = reader.flag("token_in_query", true);
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
-    let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let allowed_hosts = hosts.iter().filter_map(|text| reader.parse(text, values::host)).collect();
     let default_limit = api::LoginLimit::default();
     let mut logins = |name| reader.number(name, 1..=1_000_000).and_then(|number| u32::try_from(number).ok());
     let api = api::ApiOptions {
@@ -81,7 +81,7 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
             && !tls
             && !address.ip().is_loopback()
         {
-            let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
+            let advice = "write certificate, or tls_cert and tls_key, or listen on loopback or a unix socket";
             reader.scope.diagnostics.error(text.at, &text.key, "would take and give unencrypted tokens", advice);
         }
         if endpoints.contains(&endpoint) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use keyward_telemetry::time_format::format_duration;
 use tracing::level_filters::LevelFilter;
 
 use super::reader::Reader;
@@ -96,6 +97,33 @@ fn level(word: &str) -> Option<LevelFilter> {
 
 fn is_target(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':' | b'-'))
+}
+
+/// Describes readiness, rights, stop and log in clauses.
+pub(super) fn describe(agent: &Agent, log: &Log) -> Vec<String> {
+    let ready = match agent.ready {
+        ReadyWhen::Listener => "its listeners are bound",
+        ReadyWhen::Token => "every session has its first token",
+        ReadyWhen::Outputs => "every session has its first token and every required output has taken it",
+    };
+    let sandbox = match agent.sandbox {
+        SandboxMode::Enforce => "limits its rights to what the configuration needs, or does not start",
+        SandboxMode::BestEffort => "limits its rights to what the configuration needs, as far as the kernel can",
+        SandboxMode::Off => "keeps the rights that it is started with",
+    };
+    let format = match log.format {
+        LogFormat::Text => "text",
+        LogFormat::Json => "JSON",
+    };
+    let levels: Vec<_> = std::iter::once(log.level.to_string())
+        .chain(log.targets.iter().map(|(target, level)| format!("{target} at {level}")))
+        .collect();
+    vec![
+        format!("is ready when {ready}"),
+        sandbox.to_owned(),
+        format!("waits up to {} for requests in flight when it stops", format_duration(agent.stop_grace)),
+        format!("logs at {}, as {format}", levels.join(", ")),
+    ]
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::diagnostic::Diagnostic;
 #[cfg(feature = "gateway")]
 use super::gateway::Gateway;
 use super::need::Need;
-use super::sections::{Agent, Credential, Listener, Log, Session, Sink, Template};
+use super::sections::{Agent, Certificate, Credential, Listener, Log, Session, Sink, Template};
 
 /// The configuration with every name resolved. A reload compares two of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,8 @@ pub struct Config {
     pub templates: Vec<Template>,
     /// The variables that are rendered for the child process, by name.
     pub env_templates: Vec<Template>,
+    /// The certificates, by name.
+    pub certificates: Vec<Certificate>,
     /// The child process that runs with those variables.
     pub process: Option<ProcessOptions>,
     /// The sockets that are served, by name.

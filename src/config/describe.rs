@@ -22,10 +22,12 @@ use super::gateway;
 use super::method;
 use super::values::describe_owner;
 use super::{
-    Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, ReadyWhen, SandboxMode, Serves, Session, Sink,
-    SinkOrigin, Template,
+    Agent, Certificate, Config, Diagnostic, Listener, LoadOutcome, Log, Serves, Session, Sink, SinkOrigin, Template,
 };
-use super::{audit, caller, credential, derived_token, identity, process, server, systemd_credentials, template};
+use super::{
+    agent, audit, caller, certificate, credential, derived_token, identity, process, server, systemd_credentials,
+    template,
+};
 
 /// Result of `keyward check` as JSON.
 #[derive(Debug, serde::Serialize)]
@@ -70,8 +72,8 @@ pub struct Description {
 /// Description of one part.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct PartDescription {
-    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `identity`, `caller`, `audit`, `acl`,
-    /// `gateway` or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `certificate`, `process`, `listener`, `credential`, `identity`, `caller`, `audit`,
+    /// `acl`, `gateway` or `agent`.
     pub part: &'static str,
     /// The section's name; empty for parts without one.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -105,7 +107,8 @@ impl Description {
             name: String::new(),
             does: process::describe(process),
         });
-        let rendered = templates.chain(variables).chain(process);
+        let certificates = config.certificates.iter().map(|certificate| describer.certificate(certificate));
+        let rendered = templates.chain(variables).chain(certificates).chain(process);
         let listeners = config.listeners.iter().map(|listener| describer.listener(listener));
         let rules = config.callers.iter().flat_map(CallerPolicy::rules);
         let callers =
@@ -299,6 +302,13 @@ impl Describer<'_> {
         PartDescription { part, name, does }
     }
 
+    fn certificate(&self, certificate: &Certificate) -> PartDescription {
+        let name = certificate.options.name.clone();
+        let describe = |key: &str, value: &str| self.describe_setting(&format!("certificate.{name}.{key}"), value);
+        let does = certificate::describe(certificate, describe);
+        PartDescription { part: "certificate", name, does }
+    }
+
     fn listener(&self, listener: &Listener) -> PartDescription {
         let address =
             self.describe_setting(&format!("listener.{}.address", listener.name), &listener.endpoint.to_string());
@@ -367,30 +377,8 @@ impl Describer<'_> {
         let state = agent.state_dir.as_ref().map(|path| {
             format!("keeps its state in {}", self.describe_setting("agent.state_dir", &path.display().to_string()))
         });
-        let ready = match agent.ready {
-            ReadyWhen::Listener => "its listeners are bound",
-            ReadyWhen::Token => "every session has its first token",
-            ReadyWhen::Outputs => "every session has its first token and every required output has taken it",
-        };
-        let sandbox = match agent.sandbox {
-            SandboxMode::Enforce => "limits its rights to what the configuration needs, or does not start",
-            SandboxMode::BestEffort => "limits its rights to what the configuration needs, as far as the kernel can",
-            SandboxMode::Off => "keeps the rights that it is started with",
-        };
-        let format = match log.format {
-            LogFormat::Text => "text",
-            LogFormat::Json => "JSON",
-        };
-        let levels: Vec<_> = std::iter::once(log.level.to_string())
-            .chain(log.targets.iter().map(|(target, level)| format!("{target} at {level}")))
-            .collect();
-        let does = vec![
-            state.unwrap_or_else(|| "keeps no state across restarts".to_owned()),
-            format!("is ready when {ready}"),
-            sandbox.to_owned(),
-            format!("waits up to {} for requests in flight when it stops", format_duration(agent.stop_grace)),
-            format!("logs at {}, as {format}", levels.join(", ")),
-        ];
+        let state = state.unwrap_or_else(|| "keeps no state across restarts".to_owned());
+        let does = std::iter::once(state).chain(agent::describe(agent, log)).collect();
         PartDescription { part: "agent", name: String::new(), does }
     }
 }

@@ -20,7 +20,7 @@ use keyward_telemetry::error_code::ErrorCode;
 use url::Url;
 
 use super::NeedKind;
-use super::listener::{THREADS, endpoint, host, socket_owner};
+use super::listener::{THREADS, endpoint, socket_owner};
 use super::platform_token::{self, TokenSource};
 use super::reader::Reader;
 use super::references::Text;
@@ -87,7 +87,7 @@ pub(super) fn read(
     let other_names = reader.list("aliases").unwrap_or_default();
     let other_names: Vec<Url> = other_names.iter().filter_map(|text| reader.parse(text, address::alias)).collect();
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
-    let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, values::host)).collect();
     let exempt = exempt(&mut reader);
     let limit = match reader.number("requests_per_second", 0..=10_000) {
         None => RateLimit::FromServer,

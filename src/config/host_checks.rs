@@ -90,10 +90,7 @@ impl Reader<'_> {
 
     /// Reports a path to create whose folder does not exist, or at which something is that the agent does not replace.
     pub(super) fn check_parent_folder(&self, text: &Text, path: &Path) {
-        self.record_path(text, path, PathUse::Replace);
-        if let Some(folder) = path.parent() {
-            self.require_kind(text, folder, true);
-        }
+        self.check_folder_above(text, path, PathUse::Replace);
         let Some(metadata) = path.metadata().ok().filter(|_| !text.unknown) else { return };
         let kind = metadata.file_type();
         let (message, advice) = if kind.is_dir() {
@@ -105,6 +102,14 @@ impl Reader<'_> {
         };
         let message = format!("{} {message}", display_path(text, path));
         self.scope.diagnostics.optional_on_host(text.at, &text.key, message, advice);
+    }
+
+    /// Reports a path whose folder does not exist, and records its use.
+    pub(super) fn check_folder_above(&self, text: &Text, path: &Path, usage: PathUse) {
+        self.record_path(text, path, usage);
+        if let Some(folder) = path.parent() {
+            self.require_kind(text, folder, true);
+        }
     }
 
     /// Reports the path of a socket to create: as a file's, and where others could put a socket of their own in its place,

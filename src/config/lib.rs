@@ -36,6 +36,7 @@ mod method;
 mod session;
 mod derived_token;
 mod identity;
+mod output_command;
 mod sink;
 mod api_proxy;
 mod template;
@@ -45,6 +46,7 @@ mod systemd_credentials;
 mod listener_access;
 mod listener;
 mod tool_variables;
+mod certificate;
 mod caller;
 mod audit;
 #[cfg(feature = "etcd")]
@@ -86,8 +88,8 @@ pub use self::open_files::OpenFiles;
 pub use self::platform_token::{SecretToken, TokenSource};
 pub use self::schema::schema;
 pub use self::sections::{
-    Agent, Credential, CredentialContent, CredentialGrant, IdentityTokenName, Listener, Log, LogFormat, ReadyWhen,
-    SandboxMode, SecretSettings, Serves, Session, Sink, SinkOrigin, SystemdCredentials, Template,
+    Agent, Certificate, Credential, CredentialContent, CredentialGrant, IdentityTokenName, Listener, Log, LogFormat,
+    ReadyWhen, SandboxMode, SecretSettings, Serves, Session, Sink, SinkOrigin, SystemdCredentials, Template,
 };
 pub use self::settings::{Origin, Setting, SettingValue, settings};
 pub use self::toml_text::TomlText;

@@ -8,7 +8,6 @@ use keyward_http::guard::{AccessMode, GuardOptions as Guard};
 use keyward_http::server::{Endpoint, UnixSocket};
 use keyward_http::tls::ServerCertificate;
 use keyward_telemetry::error_code::ErrorCode;
-use url::Host;
 
 use super::api_proxy;
 use super::derived_token;
@@ -22,7 +21,7 @@ use super::sink::Sessions;
 use super::systemd_credentials;
 use super::template::TemplateContext;
 use super::values::{self, ValueError, invalid};
-use super::{Listener, NeedKind, Serves};
+use super::{Certificate, Listener, NeedKind, Serves};
 
 /// Default mode of a socket: its owner and its group may connect.
 const DEFAULT_SOCKET_MODE: u32 = 0o660;
@@ -93,7 +92,7 @@ fn read(name: String, mut reader: Reader<'_>, context: ListenerContext<'_>) -> O
         &systemd_credentials::KEYS,
         "only allowed on a listener of kind = \"systemd_credentials\"",
     );
-    let tls = tls(&mut reader, kind, endpoint.as_ref());
+    let tls = tls(&mut reader, kind, endpoint.as_ref(), templates.certificates);
     let proxy_tls = tls.clone().filter(|_| kind == Kind::ApiProxy);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
@@ -111,7 +110,7 @@ fn read(name: String, mut reader: Reader<'_>, context: ListenerContext<'_>) -> O
         }
     };
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
-    let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
+    let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, values::host)).collect();
     let (serves, sessions) = match kind {
         Kind::Health => (Serves::Health, all_sessions.all()),
         Kind::SystemdCredentials => return None,
@@ -194,7 +193,7 @@ fn read_systemd_listener(
     at: Location,
     context: TemplateContext<'_>,
 ) -> Option<Listener> {
-    for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "tls_cert", "tls_key"] {
+    for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "certificate", "tls_cert", "tls_key"] {
         reject_key(&mut reader, key, "not allowed on a systemd_credentials listener: only systemd may connect");
     }
     let endpoint = systemd_credentials::check_socket(&mut reader, endpoint, at);
@@ -221,15 +220,18 @@ fn read_systemd_listener(
 }
 
 /// Reads the certificate of pages or of an API proxy on TCP; other listeners have no TLS.
-fn tls(reader: &mut Reader<'_>, kind: Kind, endpoint: Option<&Endpoint>) -> Option<ServerCertificate> {
+fn tls(
+    reader: &mut Reader<'_>,
+    kind: Kind,
+    endpoint: Option<&Endpoint>,
+    certificates: &[Certificate],
+) -> Option<ServerCertificate> {
     let why = match (kind, endpoint) {
         (Kind::ApiProxy, Some(Endpoint::Unix(_))) => "not allowed for a unix socket, which other machines cannot reach",
-        (Kind::Ui | Kind::ApiProxy, _) => return reader.server_certificate(),
+        (Kind::Ui | Kind::ApiProxy, _) => return reader.server_certificate(certificates),
         _ => "only allowed on a listener of kind = \"api_proxy\" or \"ui\"",
     };
-    for key in ["tls_cert", "tls_key"] {
-        reject_key(reader, key, why);
-    }
+    reject_keys(reader, &["certificate", "tls_cert", "tls_key"], why);
     None
 }
 
@@ -317,15 +319,6 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
             Ok(Endpoint::Activated(name.to_owned()))
         }
         _ => invalid("is not an address to listen on", forms),
-    }
-}
-
-pub(super) fn host(text: &str) -> Result<String, ValueError> {
-    let form = "write only the name, without scheme and port";
-    match Host::parse(text) {
-        Ok(_) if text.contains('*') => invalid("is not a host name", "write each name: wildcards are not supported"),
-        Ok(_) => Ok(text.to_ascii_lowercase()),
-        Err(_) => invalid("is not a host name", values::host_advice(text, form)),
     }
 }
 

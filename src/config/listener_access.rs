@@ -81,7 +81,12 @@ pub(super) fn admit_browsers(
         }
         Some(Endpoint::Tcp(socket)) if !tls && !socket.ip().is_loopback() => {
             let message = format!("would show pages on {} unencrypted", socket.ip());
-            diagnostics.error(address, &reader.key("address"), message, "write tls_cert and tls_key, or use 127.0.0.1");
+            diagnostics.error(
+                address,
+                &reader.key("address"),
+                message,
+                "write certificate, or tls_cert and tls_key, or use 127.0.0.1",
+            );
         }
         _ => {}
     }

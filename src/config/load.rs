@@ -30,7 +30,9 @@ use super::tree::{Entry, Value};
 use super::{
     Agent, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves, Sink, SinkOrigin,
 };
-use super::{agent, audit, caller, credential, identity, listener, process, server, session, sink, template};
+use super::{
+    agent, audit, caller, certificate, credential, identity, listener, process, server, session, sink, template,
+};
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> LoadOutcome {
@@ -121,13 +123,15 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let (identities, identity_names) = identity::read_all(identity_tables);
     let sinks = sink::read_all(top.tables("sink"), &all_sessions, &identity_names);
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
-    let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, shared };
+    let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, certificates: &[], shared };
     let templates = template::read_files(top.tables("template"), context);
     let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
+    let certificates = certificate::read_all(top.tables("certificate"), context, &templates);
     let (mut process, process_identity) = top.table("process").map(process::read).unzip();
     let tables = top.tables("listener");
     let listener_locations = locations(&tables);
     let callers = caller::read_all(top.tables("caller"), &all_sessions, &identity_names);
+    let context = template::TemplateContext { certificates: &certificates, ..context };
     let listener_context =
         listener::ListenerContext { templates: context, identities: &identity_names, has_callers: !callers.is_empty() };
     let mut listeners = listener::read_all(tables, listener_context);
@@ -140,7 +144,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     valid_listeners.clone_from(&listeners);
     let audit = audit::read_all(top.tables("audit"));
     #[cfg(feature = "acl")]
-    let acl = top.table("acl").map(acl::read);
+    let acl = top.table("acl").map(|table| acl::read(table, &certificates));
     #[cfg(not(feature = "acl"))]
     refuse(&mut top, "acl");
     #[cfg(feature = "gateway")]
@@ -169,6 +173,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
         sinks,
         templates,
         env_templates,
+        certificates,
         process: process.map_or(Some(None), |process| process.map(Some))?,
         listeners,
         credentials,
@@ -263,9 +268,10 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
             config.sinks.iter().any(|sink| sink.session() == Some(name)) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
         let is_used = is_used || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
+        let is_used = is_used || config.certificates.iter().any(|certificate| certificate.session == *name);
         let mut templates = config.templates.iter().chain(&config.env_templates);
         if !is_used && !templates.any(|template| template.session == *name) {
-            let message = (ErrorCode::UnusedSection, "no sink, listener or template uses this session");
+            let message = (ErrorCode::UnusedSection, "no sink, listener, template or certificate uses this session");
             diagnostics.warning(*at, &join("session", name), message, "add a [sink.NAME] or a [listener.NAME]");
         }
     }

@@ -8,9 +8,9 @@ use keyward_telemetry::time_format::format_duration;
 use rustix::process::Signal;
 
 use super::NeedKind;
+use super::output_command::{variables, warn_if_program_missing};
 use super::reader::Reader;
 use super::references::Text;
-use super::template::{variables, warn_if_program_missing};
 use super::values::{ValueError, invalid};
 
 /// Reads `[process]`, `None` if it names no program, and the identity whose variables it gets.
@@ -75,7 +75,10 @@ fn signal(text: &str) -> Result<Signal, ValueError> {
 pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
     let arguments = process.command.iter().map(|argument| if argument.is_empty() { "\"\"" } else { argument });
     vec![
-        format!("runs {} once all templates are rendered", arguments.collect::<Vec<_>>().join(" ")),
+        format!(
+            "runs {} once all templates are rendered and all certificates are written",
+            arguments.collect::<Vec<_>>().join(" ")
+        ),
         match process.on_change {
             OnChange::Restart => "restarts it when a variable has changed".to_owned(),
             OnChange::Signal(signal) => format!("sends it SIG{} when a variable has changed", signal_name(signal)),

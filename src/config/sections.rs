@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use keyward_agent::api_proxy::ApiProxyOptions;
 use keyward_agent::callers::CallerPolicy;
+use keyward_agent::certificates::CertificateOptions;
 use keyward_agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions, SecretRequest};
 use keyward_agent::sinks::SinkOptions;
 use keyward_agent::systemd_credentials::GrantRule;
@@ -97,6 +98,17 @@ pub struct Template {
     pub session: String,
     /// Options of the template, with its name.
     pub options: TemplateOptions,
+    /// Settings of its session's secrets.
+    pub secrets: SecretSettings,
+}
+
+/// A certificate of a PKI engine, in files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// Name of the session that requests it.
+    pub session: String,
+    /// Options of the certificate, with its name.
+    pub options: CertificateOptions,
     /// Settings of its session's secrets.
     pub secrets: SecretSettings,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use keyward_machine::os;
 use keyward_telemetry::time_format::format_duration;
 pub(super) use keyward_telemetry::wording::did_you_mean;
+use url::Host;
 
 use super::tree::quote;
 
@@ -117,6 +118,16 @@ pub(super) fn describe_owner(owner: Option<u32>, group: Option<u32>) -> String {
     let owner = owner.map(|id| format!(", owner {}", os::user_name(id).unwrap_or_else(|| id.to_string())));
     let group = group.map(|id| format!(", group {}", os::group_name(id).unwrap_or_else(|| id.to_string())));
     owner.into_iter().chain(group).collect()
+}
+
+/// Parses the name of a host, or an address, without scheme and port; returns it in lower case.
+pub(super) fn host(text: &str) -> Result<String, ValueError> {
+    let form = "write only the name, without scheme and port";
+    match Host::parse(text) {
+        Ok(_) if text.contains('*') => invalid("is not a host name", "write each name: wildcards are not supported"),
+        Ok(_) => Ok(text.to_ascii_lowercase()),
+        Err(_) => invalid("is not a host name", host_advice(text, form)),
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid
 use rustix::io::Errno;
 
 pub use error::ReplaceError;
+pub(crate) use sweep::is_temporary_of;
 pub use sweep::{sweep, sweep_and_log};
 
 use crate::secure_dir::Dir;
@@ -245,21 +246,27 @@ fn has_content_and_attributes(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[
         && attributes.group.is_none_or(|group| stat.st_gid == group)
         && stat.st_nlink == 1;
     let same_length = u64::try_from(stat.st_size).is_ok_and(|size| size == bytes.len() as u64);
-    same_attributes
-        && same_length
-        && read_content(folder, name, bytes.len()).is_some_and(|current| current[..] == *bytes)
+    same_attributes && same_length && read_in(folder, name, bytes.len()).is_some_and(|current| current[..] == *bytes)
 }
 
-fn read_content(folder: &Dir, name: &OsStr, length: usize) -> Option<Vec<u8>> {
-    // NONBLOCK: the name may have become a FIFO since the `stat`.
+/// Reads a regular file of at most `limit` bytes; `None` if there is none. A symlink in its place is not followed.
+pub fn read(path: &Path, limit: usize) -> Option<Vec<u8>> {
+    let (folder, name) = Dir::open_parent(path).ok()?;
+    read_in(&folder, &name, limit)
+}
+
+/// Reads a file like [`read`] in its folder.
+pub(crate) fn read_in(folder: &Dir, name: &OsStr, limit: usize) -> Option<Vec<u8>> {
+    // NONBLOCK: the name may be that of a FIFO.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
+    let length = usize::try_from(file.metadata().ok()?.len()).ok().filter(|length| *length <= limit)?;
     let mut bytes = Vec::with_capacity(length + 32);
-    file.take(length as u64 + 1).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    file.take(limit as u64 + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() <= limit).then_some(bytes)
 }
 
 /// A file under a random name; removed on drop unless it was renamed.
@@ -302,7 +309,7 @@ impl Drop for Temporary<'_> {
 }
 
 /// `.NAME.` and 16 hexadecimal digits.
-fn temporary_name(target_name: &OsStr) -> io::Result<OsString> {
+pub(crate) fn temporary_name(target_name: &OsStr) -> io::Result<OsString> {
     let mut bytes = [0_u8; 8];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the kernel returned no random bytes"))?;
     let mut name = OsString::from(".");

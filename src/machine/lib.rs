@@ -1,7 +1,7 @@
 //! System calls, protected memory, clocks, files and processes, for all crates of keyward.
 //!
 //! Gives them `clock` (two clocks in one reading, which tests can drive), `atomic_file` and `secure_dir` (files that are replaced
-//! by descriptor), `secret` and `secret_string` (secrets from files, in protected memory), `command` (child processes and
+//! by descriptor), `versioned_folder` (several files at once), `secret` and `secret_string` (secrets from files, in protected memory), `command` (child processes and
 //! the spawner) and `tasks`. `unsafe` is in `os` only.
 //!
 //! A module imports only modules above it in this list.
@@ -19,6 +19,7 @@ pub(crate) mod beneath;
 pub mod posix_acl;
 pub mod secure_dir;
 pub mod atomic_file;
+pub mod versioned_folder;
 pub mod secret;
 
 // 3: processes and tasks

@@ -195,6 +195,13 @@ pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, DirError> {
     Dir::walk(path, user, Missing::Refuse).map(|(_, resolved)| resolved)
 }
 
+impl From<OwnedFd> for Dir {
+    /// Takes an open folder.
+    fn from(folder: OwnedFd) -> Self {
+        Self(folder)
+    }
+}
+
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

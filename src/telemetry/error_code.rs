@@ -116,7 +116,7 @@ impl From<&ReplaceError> for ErrorCode {
     fn from(error: &ReplaceError) -> Self {
         match error {
             ReplaceError::Folder(error) => error.into(),
-            ReplaceError::NotRegular { .. } => ErrorCode::OutputNotRegular,
+            ReplaceError::NotRegular { .. } | ReplaceError::NotVersioned { .. } => ErrorCode::OutputNotRegular,
             ReplaceError::Step { source, .. } => Self::from_write_error(source),
         }
     }

@@ -9,7 +9,8 @@ use crate::server_client::DerivedTokenOptions;
 pub enum CallerRoute {
     /// Reads the token: `GET /agent/v1/token`.
     Token,
-    /// Has the session check its token or log in, or clears a cache: `POST /agent/v1/check`, `/agent/v1/retry`, cache-clear.
+    /// Has the session check its token or log in, replaces a certificate, or clears a cache: `POST /agent/v1/check`,
+    /// `/agent/v1/retry`, `/agent/v1/rotate`, cache-clear.
     Refresh,
     /// Sends requests through an API proxy.
     Proxy,

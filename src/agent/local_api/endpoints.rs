@@ -23,6 +23,7 @@ pub(super) enum Route {
     Check,
     Retry,
     Refresh,
+    Rotate,
     Status,
     Live,
     Ready,
@@ -34,11 +35,12 @@ pub(super) enum Route {
 pub(super) const READ: &str = "GET, HEAD";
 pub(super) const WRITE: &str = "POST";
 
-const ENDPOINTS: [Endpoint; 10] = [
+const ENDPOINTS: [Endpoint; 11] = [
     endpoint("/agent/v1/token", Route::Token, READ, CallerRoute::Token, Some("token")),
     endpoint("/agent/v1/check", Route::Check, WRITE, CallerRoute::Refresh, Some("check")),
     endpoint("/agent/v1/retry", Route::Retry, WRITE, CallerRoute::Refresh, Some("retry")),
     endpoint("/agent/v1/refresh", Route::Refresh, WRITE, CallerRoute::Refresh, Some("refresh")),
+    endpoint("/agent/v1/rotate", Route::Rotate, WRITE, CallerRoute::Refresh, Some("rotate")),
     endpoint("/agent/v1/status", Route::Status, READ, CallerRoute::Status, Some("status")),
     endpoint("/livez", Route::Live, READ, CallerRoute::Health, None),
     endpoint("/readyz", Route::Ready, READ, CallerRoute::Health, None),

@@ -7,6 +7,7 @@
 //! | `POST /agent/v1/check[?session=NAME]` | 200 after a check by the server, 429 and `Retry-After` after too many |
 //! | `POST /agent/v1/retry[?session=NAME][&force=true]` | 200 where there is a token after one more login, 503 where there is none, 429 where none may be tried yet |
 //! | `POST /agent/v1/refresh[?session=NAME][&path=PATH][&force=true]` | 200 with the outcome for each secret of the session's templates |
+//! | `POST /agent/v1/rotate[?certificate=NAME]` | 200 with the new certificate, 503 where there is none, 429 and `Retry-After` after too many |
 //! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
 //! | `GET /metrics` | OpenMetrics text |
 //!
@@ -20,6 +21,7 @@ mod health_endpoints;
 mod query;
 mod refresh;
 mod retry;
+mod rotate;
 mod token;
 mod token_wait;
 mod route;
@@ -41,6 +43,7 @@ use keyward_telemetry::status_registry::StatusRegistry;
 
 use crate::caller_tokens::CallerTokens;
 use crate::callers::CallerGate;
+use crate::rotation::RotationRegistry;
 use crate::secrets::SecretRegistries;
 use crate::session_status::SessionStatusRegistry;
 use crate::token::SessionHandle;
@@ -80,6 +83,8 @@ pub struct LocalApiDeps {
     pub session_statuses: SessionStatusRegistry,
     /// Secrets of the sessions' templates, which a caller may have read again.
     pub secrets: SecretRegistries,
+    /// Certificates that callers may have replaced, if they may use the session.
+    pub rotations: RotationRegistry,
     /// Rights of callers; the default lets every admitted request pass.
     pub callers: CallerGate,
     /// Tokens that callers get instead of a session's; the default has none.

@@ -16,6 +16,7 @@ pub(super) struct Query<'a> {
     pub(super) after: Option<Cow<'a, str>>,
     pub(super) force: bool,
     pub(super) path: Option<Cow<'a, str>>,
+    pub(super) certificate: Option<Cow<'a, str>>,
 }
 
 /// Error of a query string, without its values.
@@ -49,6 +50,7 @@ impl<'a> Query<'a> {
                 "session" => query.session = Some(value),
                 "path" => query.path = Some(value),
                 "after" => query.after = Some(value),
+                "certificate" => query.certificate = Some(value),
                 "wait" => query.wait = parse_wait(&value)?,
                 "force" => query.force = value.parse().map_err(|_| QueryError::InvalidForce)?,
                 _ => {}

@@ -18,10 +18,11 @@ use super::query::{self, Query};
 use super::retry::RetryQuery;
 use super::token::{CALLER_TOKEN_WAIT, ServedSession, note_token};
 use super::token_wait::{TokenWait, WaitSlots};
-use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, refresh, retry};
+use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, refresh, retry, rotate};
 use crate::caller_tokens::{PendingProcessToken, TokenMap};
 use crate::callers::{AdmittedCaller, CallerRefusal};
 use crate::json_response::{Errors, error, method_not_allowed, rejection_response, retry_later};
+use crate::rotation::Rotation;
 use crate::secrets::RefreshScope;
 use crate::token::SessionHandle;
 
@@ -145,6 +146,7 @@ impl Api {
             Route::Check => return self.check(caller, request),
             Route::Retry => return self.retry(caller, request),
             Route::Refresh => return self.refresh(caller, request),
+            Route::Rotate => return self.rotate(caller, request),
             Route::Status => {
                 let visible = |name: &String| self.names.contains(name) && caller.caller.permits_session(name);
                 ApiFuture::ready(health_endpoints::status(&self.deps, visible))
@@ -237,6 +239,30 @@ impl Api {
         let scope = RefreshScope { path: query.path.map(Cow::into_owned), replaces: query.force };
         let registry = self.deps.secrets.find(name);
         Ok(self.checking.wait(refresh::refresh(registry, scope, self.deps.stop.clone())))
+    }
+
+    fn rotate<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+        let query = Query::parse(request.uri().query(), &["certificate"])?;
+        let permitted = |session: &str| self.names.contains(session) && caller.caller.permits_session(session);
+        let mut rotations = self.deps.rotations.certificates(permitted);
+        let names = rotations.iter().map(Rotation::name).collect::<Vec<_>>().join(", ");
+        let refuse = |status, text: &str| ApiError { status, message: format!("{text}{names}"), retry_after: None };
+        let rotation = match (&query.certificate, rotations.len()) {
+            (_, 0) => {
+                return Err(ApiError::new(StatusCode::NOT_FOUND, "this listener serves no session with a certificate"));
+            }
+            (None, 1) => rotations.remove(0),
+            (None, _) => {
+                return Err(refuse(StatusCode::BAD_REQUEST, "name a certificate, ?certificate=NAME; there are "));
+            }
+            (Some(name), _) => rotations
+                .into_iter()
+                .find(|rotation| rotation.name() == *name)
+                .ok_or_else(|| refuse(StatusCode::NOT_FOUND, "there is no such certificate; there are "))?,
+        };
+        let (session, served) = self.named_session(caller, Some(rotation.session()))?;
+        self.record_grant(caller, "rotate", session, served, request);
+        Ok(self.checking.wait(rotate::rotate(rotation, self.deps.stop.clone())))
     }
 
     /// Returns the session that a request names, or the only one that the caller may use, with the caller token in

@@ -73,8 +73,8 @@ impl Certificates {
         let earlier = |known: Option<SystemTime>, end: SystemTime| Some(known.map_or(end, |known| known.min(end)));
         for block in PemBlock::parse_all(text).iter().filter(|block| block.label == "CERTIFICATE") {
             match CertificateFacts::parse(&block.content) {
-                Some(CertificateFacts { ends, is_ca: true }) => self.authority = earlier(self.authority, ends),
-                Some(CertificateFacts { ends, is_ca: false }) => self.leaf = earlier(self.leaf, ends),
+                Some(CertificateFacts { ends, is_ca: true, .. }) => self.authority = earlier(self.authority, ends),
+                Some(CertificateFacts { ends, is_ca: false, .. }) => self.leaf = earlier(self.leaf, ends),
                 None => {}
             }
         }

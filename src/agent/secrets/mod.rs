@@ -27,6 +27,7 @@ pub mod fuzz;
 
 use std::time::Duration;
 
+pub(crate) use self::circuit_breaker::Permit;
 pub(crate) use self::content_end::ContentEnd;
 pub use self::creation_limit::CreationLimit;
 pub(crate) use self::creation_limit::CreationRefusal;
@@ -41,6 +42,7 @@ pub(crate) use self::registry::Subscription;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 pub use self::renewer::{SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
+pub(crate) use self::retry::{ReadFailure, RetrySchedule};
 pub use crate::server_client::{
     DerivedTokenKind, DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse,
 };

@@ -165,6 +165,21 @@ impl SecretRegistry {
         Subscription { watch, request: request.clone(), registry: self.clone() }
     }
 
+    /// Returns the session's server, its token, and the settings of its secrets.
+    pub(crate) fn deps(&self) -> &SecretRegistryDeps {
+        &self.0.deps
+    }
+
+    /// Returns the breaker that limits the calls of all secrets of the session.
+    pub(crate) fn circuit_breaker(&self) -> &CircuitBreaker {
+        &self.0.circuit_breaker
+    }
+
+    /// Returns the budget of quick retries that all secrets of the session share.
+    pub(crate) fn retry_budget(&self) -> &QuickRetryBudget {
+        &self.0.retry_budget
+    }
+
     /// Returns the time between writes whose result tells no end; `None` for never.
     pub(crate) fn rewrite_interval(&self) -> Option<Duration> {
         self.0.deps.rewrite_interval

@@ -14,7 +14,7 @@ use crate::token::Generation;
 
 /// Kind of a failed read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadFailure {
+pub(crate) enum ReadFailure {
     /// The server did not respond, or reported an outage.
     Outage,
     /// The server refused a call that was made with this token.
@@ -27,7 +27,7 @@ pub(super) enum ReadFailure {
 
 /// Retries of one secret.
 #[derive(Debug)]
-pub(super) struct RetrySchedule {
+pub(crate) struct RetrySchedule {
     /// Consecutive failures of the same kind.
     failures: u32,
     last: Option<ReadFailure>,
@@ -35,18 +35,18 @@ pub(super) struct RetrySchedule {
 }
 
 impl RetrySchedule {
-    pub(super) const fn new(now: ClockReading) -> Self {
+    pub(crate) const fn new(now: ClockReading) -> Self {
         Self { failures: 0, last: None, not_before: now }
     }
 
-    pub(super) const fn record_success(&mut self, now: ClockReading) {
+    pub(crate) const fn record_success(&mut self, now: ClockReading) {
         *self = Self::new(now);
     }
 
     /// Records a failure and plans the next try. While the server answers, that is at most `interval` away (5 s to 5 min), and
     /// sooner while `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in
     /// `0.0..1.0`.
-    pub(super) fn record_failure(
+    pub(crate) fn record_failure(
         &mut self,
         now: ClockReading,
         failure: ReadFailure,
@@ -78,27 +78,27 @@ impl RetrySchedule {
     }
 
     /// Earliest time of the next try.
-    pub(super) const fn not_before(&self) -> ClockReading {
+    pub(crate) const fn not_before(&self) -> ClockReading {
         self.not_before
     }
 
     /// Returns true if the last read failed.
-    pub(super) const fn is_failing(&self) -> bool {
+    pub(crate) const fn is_failing(&self) -> bool {
         self.last.is_some()
     }
 
     /// Returns true if the last read gave no usable secret, so that only its own schedule repeats it.
-    pub(super) const fn is_unusable(&self) -> bool {
+    pub(crate) const fn is_unusable(&self) -> bool {
         matches!(self.last, Some(ReadFailure::Unusable))
     }
 
     /// Returns true if the last write created something that cannot be used, so that it is not repeated.
-    pub(super) const fn is_final(&self) -> bool {
+    pub(crate) const fn is_final(&self) -> bool {
         matches!(self.last, Some(ReadFailure::Final))
     }
 
     /// The token whose read the server refused last.
-    pub(super) const fn refused_token(&self) -> Option<Generation> {
+    pub(crate) const fn refused_token(&self) -> Option<Generation> {
         match self.last {
             Some(ReadFailure::Refused(generation)) => Some(generation),
             _ => None,
@@ -133,7 +133,7 @@ impl QuickRetryBudget {
 
     /// True if a refusal that may be the policy's shall have the session check its token. At most once in two minutes,
     /// as for the API proxy: a policy that always refuses must not use up the checks that a dead token needs.
-    pub(super) fn may_suspect_token(&self, now: ClockReading) -> bool {
+    pub(crate) fn may_suspect_token(&self, now: ClockReading) -> bool {
         self.0.lock().suspicions.try_take(now).is_ok()
     }
 }

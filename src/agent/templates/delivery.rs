@@ -1,9 +1,6 @@
-//! Writes the file of a template, and keeps a marker beside it until its command has succeeded.
+//! Writes the file of a template.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -13,10 +10,10 @@ use keyward_machine::command::CommandError;
 use keyward_machine::os;
 use keyward_machine::secure_dir::{Dir, DirError, Missing};
 use keyward_telemetry::error_code::ErrorCode;
-use rustix::fs::{Mode, OFlags};
 
 use super::evaluation::WrittenFile;
 use super::{Encoding, TemplateFile};
+use crate::output_command::add_marker;
 
 /// Writes the file, after the others that its template writes, and creates their folders first if configured. If the file has
 /// a command, a change leaves its marker.
@@ -114,78 +111,6 @@ fn describe_missing(kind: &str, name: &str) -> String {
     // 32 characters, as useradd(8) has it.
     let is_name = name.len() <= 32 && characters.next().is_some_and(is_first) && characters.all(is_inner);
     if is_name { format!("there is no {kind} {name}") } else { format!("the {kind} does not exist") }
-}
-
-/// The command of a file when a task starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EarlierCommand {
-    /// It has succeeded since the last change of the file, or there is none.
-    Done,
-    /// It has not succeeded since a change by an earlier task.
-    Pending,
-    /// [`MAX_INTERRUPTED`] tasks in a row ended while it ran. Such a command may end the agent, so it is not repeated.
-    Abandoned,
-}
-
-/// Reads the marker. Removes it if the file has no command any more, or its command is abandoned.
-pub(super) fn restore_command(file: &TemplateFile) -> EarlierCommand {
-    let destination = &file.destination;
-    let interrupted = open_marker(destination, OFlags::RDONLY).and_then(|marker| Ok(marker.metadata()?.len()));
-    let command = match interrupted {
-        _ if file.command.is_none() => EarlierCommand::Done,
-        Err(_) => return EarlierCommand::Done,
-        Ok(interrupted) if interrupted >= MAX_INTERRUPTED => EarlierCommand::Abandoned,
-        Ok(_) => return EarlierCommand::Pending,
-    };
-    remove_marker(destination);
-    command
-}
-
-/// Number of tasks that a command may end.
-const MAX_INTERRUPTED: u64 = 3;
-
-/// Adds the marker if it is missing. A failure is ignored: without a marker, only a restart forgets the command.
-fn add_marker(destination: &Path) {
-    let _ = open_marker(destination, OFlags::WRONLY | OFlags::CREATE);
-}
-
-/// Counts a run of the command in the marker, until [`record_command_end`]. A failure is ignored as in [`add_marker`].
-pub(super) fn record_command_start(destination: &Path) {
-    let marker = open_marker(destination, OFlags::WRONLY | OFlags::APPEND);
-    // A command may reboot the machine: the count must be on the disk.
-    let _ = marker.and_then(|mut marker| marker.write_all(b"x").and_then(|()| marker.sync_data()));
-}
-
-/// Removes the marker of a command that has succeeded; a failed one is repeated, whatever ended its earlier runs.
-pub(super) fn record_command_end(destination: &Path, has_succeeded: bool) {
-    if has_succeeded {
-        return remove_marker(destination);
-    }
-    let _ = open_marker(destination, OFlags::WRONLY).and_then(|marker| marker.set_len(0));
-}
-
-/// Removes the marker. A failure is ignored: with the marker, the command runs once more after the next start.
-fn remove_marker(destination: &Path) {
-    let _ = atomic_file::remove(&marker_path(destination));
-}
-
-/// Opens the marker. Its length is the number of runs that have not ended.
-fn open_marker(destination: &Path, flags: OFlags) -> std::io::Result<File> {
-    let (folder, name) = Dir::open_parent(&marker_path(destination)).map_err(std::io::Error::other)?;
-    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let marker = rustix::fs::openat(&folder, name.as_os_str(), flags, Mode::RUSR | Mode::WUSR)?;
-    if flags.contains(OFlags::CREATE) {
-        folder.sync()?;
-    }
-    Ok(File::from(marker))
-}
-
-/// `.NAME.command-pending` beside the file. Not longer than the name of its temporary file.
-fn marker_path(destination: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(destination.file_name().unwrap_or_default());
-    name.push(".command-pending");
-    destination.with_file_name(name)
 }
 
 /// Reason why a rendered text was not delivered.

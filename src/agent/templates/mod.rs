@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use keyward_machine::command::EnvVars;
 
+use crate::output_command::OutputCommand;
 use crate::output_watch::OnMissing;
 
 /// Text of a template, and the files and variables that it may read.
@@ -91,16 +92,7 @@ pub struct TemplateFile {
     /// Reaction when the file is deleted or changed from outside.
     pub on_missing: OnMissing,
     /// Command that runs after the file has changed.
-    pub command: Option<TemplateCommand>,
-}
-
-/// Command that runs after a file has changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TemplateCommand {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Time after which it is killed.
-    pub timeout: Duration,
+    pub command: Option<OutputCommand>,
 }
 
 /// Options of one template.

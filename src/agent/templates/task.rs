@@ -3,7 +3,7 @@
 mod report;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use keyward_credentials::backoff::{Backoff, random_unit};
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher};
 use keyward_machine::atomic_file::{self, Outcome};
 use keyward_machine::clock::{Clock, ClockReading};
-use keyward_machine::command::{CommandSpec, Launcher, ProvidedEnv};
+use keyward_machine::command::{Launcher, ProvidedEnv};
 use keyward_machine::secret::ct_eq;
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
@@ -23,15 +23,14 @@ use keyward_telemetry::outage::Outage;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::TemplateOptions;
 use super::compile::Template;
-use super::delivery::{
-    DeliveryError, EarlierCommand, record_command_end, record_command_start, restore_command, write,
-};
+use super::delivery::{DeliveryError, write};
 use super::dependencies::Dependencies;
 use super::evaluation::WrittenFile;
 use super::metrics::TemplateMetrics;
 use super::render::Rendered;
-use super::{TemplateCommand, TemplateOptions};
+use crate::output_command::{CommandRunner, EarlierCommand, OutputCommand, restore_command};
 use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::secrets::SecretRegistry;
 use report::WAITING;
@@ -81,8 +80,9 @@ pub struct TemplateTask {
     is_restoring: bool,
     restore_backoff: RestoreBackoff,
     outage: Outage,
-    /// The write of the file, or the removal of its marker, that is in progress.
+    /// The write of the file that is in progress.
     write: JoinSet<Result<Outcome, DeliveryError>>,
+    commands: CommandRunner,
 }
 
 impl TemplateTask {
@@ -98,6 +98,7 @@ impl TemplateTask {
         let is_restoring = false;
         let restore_backoff = RestoreBackoff::default();
         deps.health.set_target(options.target());
+        let commands = CommandRunner::new(deps.launcher.clone(), deps.clock.clone());
         Self {
             options,
             template,
@@ -115,6 +116,7 @@ impl TemplateTask {
             restore_backoff,
             outage: Outage::default(),
             write: JoinSet::new(),
+            commands,
         }
     }
 
@@ -135,6 +137,7 @@ impl TemplateTask {
         let _: Option<()> = stop.run_until_cancelled(working).await;
         // Nothing cancels a write in its thread: it could replace the file of the task that follows.
         while self.write.join_next().await.is_some() {}
+        self.commands.finish().await;
         self.remove_gauges();
     }
 
@@ -282,7 +285,7 @@ impl TemplateTask {
             }
         }
         if let Some(command) = command.filter(|_| self.command_pending) {
-            self.run_command(command, destination).await?;
+            self.run_command(command, &destination).await?;
         }
         self.command_pending = false;
         if !self.is_delivered {
@@ -292,15 +295,9 @@ impl TemplateTask {
     }
 
     /// Runs the file's command. After a success, later tasks do not repeat it.
-    async fn run_command(&mut self, command: TemplateCommand, destination: PathBuf) -> Result<(), DeliveryError> {
-        let started = destination.clone();
-        let program = self.command_spec(command.command);
-        // Before the command starts, so that a crash during it is known to the next process.
-        self.update_marker(move || record_command_start(&started)).await;
-        let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
+    async fn run_command(&mut self, command: OutputCommand, destination: &Path) -> Result<(), DeliveryError> {
+        let result = self.commands.run(command, &self.options.text.variables, destination).await;
         self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
-        let has_succeeded = result.is_ok();
-        self.update_marker(move || record_command_end(&destination, has_succeeded)).await;
         result.map_err(DeliveryError::Command)?;
         self.is_command_abandoned = false;
         tracing::info!(
@@ -309,19 +306,6 @@ impl TemplateTask {
             "the template's command succeeded"
         );
         Ok(())
-    }
-
-    fn command_spec(&self, command: Vec<String>) -> CommandSpec {
-        CommandSpec { command, variables: self.options.text.variables.clone() }
-    }
-
-    /// Changes the marker beside the file. A stop waits for it.
-    async fn update_marker(&mut self, update: impl FnOnce() + Send + 'static) {
-        self.write.spawn_blocking(move || {
-            update();
-            Ok(Outcome::Unchanged)
-        });
-        while self.write.join_next().await.is_some() {}
     }
 
     fn publish(&mut self, output: ProvidedEnv) {
@@ -333,7 +317,8 @@ impl TemplateTask {
     /// Removes temporary files of interrupted writes, and finds out if a command of an earlier task has to be repeated.
     async fn restore(&mut self) {
         let Some(file) = self.options.file.clone() else { return };
-        let restore = move || (restore_command(&file), atomic_file::sweep(&file.destination));
+        let restore =
+            move || (restore_command(&file.destination, file.command.is_some()), atomic_file::sweep(&file.destination));
         let Ok((command, swept)) = tokio::task::spawn_blocking(restore).await else { return };
         self.command_pending = command == EarlierCommand::Pending;
         if command == EarlierCommand::Abandoned {

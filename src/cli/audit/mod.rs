@@ -65,11 +65,12 @@ pub(super) struct Records {
 }
 
 /// Routes of records.
-const ROUTES: [&str; 11] = [
+const ROUTES: [&str; 12] = [
     "token",
     "check",
     "retry",
     "refresh",
+    "rotate",
     "status",
     "proxy",
     "identity",

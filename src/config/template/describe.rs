@@ -1,7 +1,8 @@
 //! Describes templates for `keyward check`.
 
+use keyward_agent::output_command::OutputCommand;
 use keyward_agent::secrets::OfflineOptions;
-use keyward_agent::templates::{Encoding, TemplateCommand, TemplateOptions};
+use keyward_agent::templates::{Encoding, TemplateOptions};
 use keyward_telemetry::time_format::format_duration;
 
 use crate::Template;
@@ -37,7 +38,7 @@ pub(crate) fn describe(template: &Template, describe_value: impl Fn(&str, &str) 
     if file.backup {
         does.push("keeps the previous file, with .bak appended to its name".to_owned());
     }
-    if let Some(TemplateCommand { command, timeout }) = &file.command {
+    if let Some(OutputCommand { command, timeout }) = &file.command {
         let command_line = command.join(" ");
         does.push(format!("after a change runs {command_line}, for {} at most", format_duration(*timeout)));
     }

@@ -111,17 +111,30 @@ impl RequestHandler {
         body: &Value,
         now: ClockReading,
     ) -> WrappableResponse {
-        let Some(role) = route.strip_prefix("pki").strip_prefix("issue/").filter(|_| route.verb == Verb::Write) else {
-            return refusal(StatusCode::NOT_FOUND, "unsupported path");
+        let (path, roles) = (route.strip_prefix("pki"), &self.options().certificates);
+        let issued = match path.split_once('/').filter(|_| route.verb == Verb::Write) {
+            Some(("issue", role)) => self.authority().issue(roles, role, body, now.wall),
+            Some(("sign", role)) => self.authority().sign_request(roles, role, body, now.wall),
+            _ => return refusal(StatusCode::NOT_FOUND, "unsupported path"),
         };
-        let issued = match self.authority().issue(&self.options().certificates, role, body, now.wall) {
+        let issued = match issued {
             Ok(issued) => issued,
             Err(refused) => return refused,
         };
-        let Some(terms) = issued.terms else { return success("data", issued.data) };
-        let leased = LeasedCredential::Nothing;
-        let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, leased, now));
-        build_leased(&id, terms.first_ttl(), terms.renewable, issued.data)
+        let mut response = match issued.terms {
+            None => success("data", issued.data),
+            Some(terms) => {
+                let leased = LeasedCredential::Nothing;
+                let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, leased, now));
+                build_leased(&id, terms.first_ttl(), terms.renewable, issued.data)
+            }
+        };
+        if let WrappableResponse::Json(_, response) = &mut response
+            && !issued.warnings.is_empty()
+        {
+            response["warnings"] = issued.warnings.into();
+        }
+        response
     }
 
     /// Handles a request below `database/`: a name and a password without use.

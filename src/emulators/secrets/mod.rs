@@ -90,7 +90,7 @@ pub struct SecretsOptions {
     pub terraform: terraform::TerraformEngineOptions,
     /// Roles of `database/creds/ROLE`, which returns a name and a password.
     pub database: BTreeMap<String, LeaseTerms>,
-    /// Roles of `pki/issue/ROLE`.
+    /// Roles of `pki/issue/ROLE` and `pki/sign/ROLE`.
     pub certificates: BTreeMap<String, CertificateRole>,
     /// Fault injection over HTTP; `None` for in-process use only.
     pub faults: Option<FaultListener>,

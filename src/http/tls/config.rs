@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 
 use super::listed::ListedCertificates;
 use super::pem::{certificate_files, certificates, parse_certificates, private_key};
@@ -22,6 +24,24 @@ impl ServerCertificate {
                 .map_err(|source| mismatch(&self.certificate, &self.key, source))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+/// Builds the configuration of a server that has no certificate yet: it ends each handshake.
+pub(super) fn without_certificate() -> Result<Arc<rustls::ServerConfig>, CertificateError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(CertificateError::Versions)?;
+    Ok(Arc::new(builder.with_no_client_auth().with_cert_resolver(Arc::new(NoCertificate))))
+}
+
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesServerCert for NoCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
     }
 }
 
@@ -78,9 +98,15 @@ fn client_config_with(
 pub fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let (chain, private) = pair(certificate, key)?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    rustls::sign::CertifiedKey::from_der(chain.clone(), private, &provider)
-        .map_err(|source| mismatch(certificate, key, source))?;
+    CertifiedKey::from_der(chain.clone(), private, &provider).map_err(|source| mismatch(certificate, key, source))?;
     Ok(chain)
+}
+
+/// Returns true if a private key belongs to the first certificate of a chain. A key of a kind that TLS does not use belongs to none.
+pub fn is_pair(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> bool {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let pair = CertifiedKey::from_der(chain, key, &provider);
+    pair.is_ok_and(|pair| pair.keys_match().is_ok())
 }
 
 /// Returns the CA certificates that the options name; `None` where the system's are meant.

@@ -11,7 +11,7 @@ pub mod fuzz;
 use std::path::PathBuf;
 
 pub(crate) use config::plain_client_config;
-pub use config::{client_config, client_config_of, verify_pair};
+pub use config::{client_config, client_config_of, is_pair, verify_pair};
 pub use pem::CertificateError;
 pub use pem::{PemBlock, certificate_files, certificates, pem_blocks};
 pub(crate) use reload::ClientTls;
@@ -52,4 +52,6 @@ pub struct ServerCertificate {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+    /// The files may not be there yet: until then no connection gets beyond its handshake.
+    pub is_awaited: bool,
 }

@@ -8,11 +8,12 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use keyward_telemetry::error_chain::{causes, format_chain};
 use parking_lot::Mutex;
 
-use super::config::client_config;
+use super::config::{client_config, without_certificate};
 use super::pem::certificate_files;
 use super::{CertificateError, ServerCertificate, TlsOptions};
 
@@ -164,13 +165,27 @@ impl ServerTls {
     pub fn new(certificate: &ServerCertificate) -> Result<Self, CertificateError> {
         let certificate = certificate.clone();
         let paths = vec![certificate.certificate.clone(), certificate.key.clone()];
-        FileBacked::new(paths, move || certificate.server()).map(Self)
+        // Files that were there once and are gone leave the last configuration in use.
+        let is_awaited = AtomicBool::new(certificate.is_awaited);
+        let build = move || match certificate.server() {
+            Err(error) if is_awaited.load(Ordering::Relaxed) && is_missing(&error) => without_certificate(),
+            result => {
+                is_awaited.fetch_and(result.is_err(), Ordering::Relaxed);
+                result
+            }
+        };
+        FileBacked::new(paths, build).map(Self)
     }
 
     /// The configuration for the next connection.
     pub(crate) fn current(&self) -> Arc<rustls::ServerConfig> {
         self.0.current()
     }
+}
+
+/// Returns true if a file of a certificate does not exist.
+fn is_missing(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
 impl From<Arc<rustls::ServerConfig>> for ServerTls {

@@ -20,7 +20,7 @@ pub struct Expiry {
 pub fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
     let mut latest: BTreeMap<&[u8], Expiry> = BTreeMap::new();
     for certificate in certificates {
-        let Some(Validity { subject, begins, ends }) = Validity::parse(certificate) else { continue };
+        let Some(Validity { subject, begins, ends, .. }) = Validity::parse(certificate) else { continue };
         let life = ends.duration_since(begins).unwrap_or_default();
         let expiry = Expiry { warn_at: ends.checked_sub(NOTICE.min(life / 3)).unwrap_or(ends), ends };
         let entry = latest.entry(subject).or_insert(expiry);
@@ -32,8 +32,16 @@ pub fn expiry(certificates: &[CertificateDer<'_>]) -> Option<Expiry> {
 }
 
 /// The facts of a certificate that decide how long it is of use, and for what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
+    /// Serial number, as the bytes of an integer.
+    pub serial: Vec<u8>,
+    /// Name of the issuer in DER.
+    pub issuer: Vec<u8>,
+    /// Name of the subject in DER.
+    pub subject: Vec<u8>,
+    /// Its beginning.
+    pub begins: SystemTime,
     /// Its end.
     pub ends: SystemTime,
     /// It is an authority's, by its basic constraints.
@@ -44,7 +52,20 @@ impl CertificateFacts {
     /// Reads a certificate's DER; `None` if it is not one. Its signature is not checked.
     pub fn parse(certificate: &[u8]) -> Option<Self> {
         let (validity, rest) = Validity::parse_with_rest(certificate)?;
-        Some(Self { ends: validity.ends, is_ca: is_ca(rest).unwrap_or(false) })
+        let Validity { serial, issuer, subject, begins, ends } = validity;
+        Some(Self {
+            serial: serial.to_vec(),
+            issuer: issuer.to_vec(),
+            subject: subject.to_vec(),
+            begins,
+            ends,
+            is_ca: is_ca(rest).unwrap_or(false),
+        })
+    }
+
+    /// Returns true for the certificate of an authority at the end of a chain, whose issuer is itself.
+    pub fn is_self_issued(&self) -> bool {
+        self.issuer == self.subject
     }
 }
 
@@ -52,6 +73,8 @@ impl CertificateFacts {
 const NOTICE: Duration = Duration::from_hours(14 * 24);
 
 struct Validity<'a> {
+    serial: &'a [u8],
+    issuer: &'a [u8],
     /// The subject's name in DER; empty in a leaf that is named only by its alternative names.
     subject: &'a [u8],
     begins: SystemTime,
@@ -69,14 +92,14 @@ impl<'a> Validity<'a> {
         let mut to_be_signed = Der(signed.element(SEQUENCE)?);
         // Version (only in versions 2 and 3), serial number, signature algorithm, issuer.
         let _ = to_be_signed.element(VERSION);
-        to_be_signed.element(INTEGER)?;
+        let serial = to_be_signed.element(INTEGER)?;
         to_be_signed.element(SEQUENCE)?;
-        to_be_signed.element(SEQUENCE)?;
+        let issuer = to_be_signed.element(SEQUENCE)?;
         let mut validity = Der(to_be_signed.element(SEQUENCE)?);
         let begins = validity.time()?;
         let ends = validity.time()?;
         let subject = to_be_signed.element(SEQUENCE)?;
-        Some((Self { subject, begins, ends }, to_be_signed))
+        Some((Self { serial, issuer, subject, begins, ends }, to_be_signed))
     }
 }
 
@@ -200,11 +223,16 @@ mod tests {
     fn an_authority_is_told_from_a_leaf() {
         let facts = |change: fn(&mut CertificateParams)| {
             let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.not_before = date_time_ymd(2029, 1, 1);
             params.not_after = date_time_ymd(2030, 1, 1);
+            params.serial_number = Some(vec![7, 8].into());
             change(&mut params);
-            CertificateFacts::parse(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der())
+            let facts =
+                CertificateFacts::parse(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap();
+            assert!(facts.is_self_issued() && facts.serial == [7, 8]);
+            (facts.begins, facts.ends, facts.is_ca)
         };
-        let expected = |is_ca| Some(CertificateFacts { ends: day(2030, 1, 1), is_ca });
+        let expected = |is_ca| (day(2029, 1, 1), day(2030, 1, 1), is_ca);
         assert_eq!(facts(|_| {}), expected(false));
         assert_eq!(facts(|params| params.is_ca = rcgen::IsCa::ExplicitNoCa), expected(false));
         let authority = |params: &mut CertificateParams| {

@@ -19,6 +19,14 @@ pub enum ReplaceError {
         /// Kind of the existing file, with its article.
         found: &'static str,
     },
+    /// Something else than a symlink to a folder of versions stands in its place.
+    #[error("{} is {found}, not a symlink that keyward has made; remove it or choose another path", path.display())]
+    NotVersioned {
+        /// The path.
+        path: PathBuf,
+        /// Kind of what is there, with its article.
+        found: &'static str,
+    },
     /// The system refused a step.
     #[error("cannot {step} {}; {advice}", path.display())]
     Step {

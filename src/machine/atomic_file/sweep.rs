@@ -71,7 +71,8 @@ fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -
 /// Age beyond which no running process can still be writing a temporary file.
 const STALE_AFTER: Duration = Duration::from_mins(1);
 
-fn is_temporary_of(name: &OsStr, candidate: &OsStr) -> bool {
+/// Returns true for a name that [`super::temporary_name`] makes of this one.
+pub(crate) fn is_temporary_of(name: &OsStr, candidate: &OsStr) -> bool {
     let digits = candidate
         .as_bytes()
         .strip_prefix(b".")

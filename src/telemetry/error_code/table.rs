@@ -214,7 +214,7 @@ error_codes! {
     1406 OutputFailed: "an output could not be written",
         "the file system reports an error",
         "see the error for the system's reason; keyward retries with backoff";
-    1407 CommandFailed: "the command of a template failed",
+    1407 CommandFailed: "the command of a template or of a certificate failed",
         "the command ended with an exit code other than 0, did not end in time, or could not be started",
         "run the command by hand as the agent's user; the file is written, and the command is retried";
     1408 ProcessNotStarted: "the child process cannot be started",
@@ -229,6 +229,15 @@ error_codes! {
     1411 ProcessStuck: "the killed child process does not end",
         "the program waits in the kernel for a device or a network file system that does not answer, so that no signal ends it",
         "restore the file system or device (`ps -o stat,wchan,cmd PID` shows what it waits for), or restart the machine";
+    1412 CertificateRefused: "the server refuses to issue a certificate",
+        "the role does not exist, does not allow a name or this long a life, or requires another type of key",
+        "compare the names, `ttl` and `key_type` of the certificate with the role on the server (vault read MOUNT/roles/ROLE)";
+    1413 CertificateUnusable: "the server has issued a certificate that cannot be used",
+        "the answer lacks the certificate or its chain, belongs to another key, or has expired already",
+        "compare the clocks of this machine and of the server, and check the issuers of the PKI engine";
+    1414 CertificateEnded: "a certificate has ended before another one could take its place",
+        "requests have failed from the time of the replacement to the end of the certificate",
+        "correct the cause of the failed requests, which the message names; the certificate is requested again by itself";
     1501 AddressInUse: "the address of a listener is in use",
         "another process, or another agent, listens on this port or socket",
         "find it with `ss -ltnp` or `ss -lxp`, stop it, or configure another address";

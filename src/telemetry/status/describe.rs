@@ -54,7 +54,7 @@ pub fn product_name(product: &str) -> &str {
 pub fn update_verb(component: &str) -> &'static str {
     match component.split('/').next() {
         _ if component == "gateway/terraform_config_file" => "written",
-        Some("sink" | "template") => "written",
+        Some("sink" | "template" | "certificate") => "written",
         Some("process") => "started",
         Some("credential") => "read",
         Some("derived_token") => "created",

@@ -146,8 +146,8 @@ fn kind_order(component: &str) -> usize {
     KINDS.iter().position(|candidate| *candidate == kind).unwrap_or(KINDS.len())
 }
 
-const KINDS: [&str; 8] =
-    ["session", "derived_token", "sink", "template", "process", "listener", "credential", "gateway"];
+const KINDS: [&str; 9] =
+    ["session", "derived_token", "sink", "template", "certificate", "process", "listener", "credential", "gateway"];
 
 fn evaluate_session(
     name: &str,

@@ -7,6 +7,8 @@ mod callers;
 #[cfg(feature = "dev")]
 mod caller_tokens;
 #[cfg(feature = "dev")]
+mod certificates;
+#[cfg(feature = "dev")]
 mod process;
 #[cfg(feature = "dev")]
 mod hanging_programs;

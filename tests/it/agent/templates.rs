@@ -16,10 +16,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keyward_agent::output_command::OutputCommand;
 use keyward_agent::output_watch::{OnMissing, OutputWatch};
 use keyward_agent::secrets::{OfflineOptions, SecretRegistry, SecretRegistryDeps};
 use keyward_agent::templates::{
-    Encoding, Template, TemplateCommand, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask,
+    Encoding, Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask,
 };
 use keyward_credentials::credential_watch::credential_channel;
 use keyward_emulators::secrets::terraform::Credential;
@@ -120,7 +121,7 @@ impl<'a> Bench<'a> {
             encoding: Encoding::Text,
             backup: false,
             on_missing: OnMissing::Restore,
-            command: command.map(|line| TemplateCommand { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
+            command: command.map(|line| OutputCommand { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
         };
         let options = TemplateOptions {
             text,

@@ -9,6 +9,8 @@ mod disk_formats;
 mod draining;
 mod end_to_end;
 mod hanging_sinks;
+#[cfg(feature = "ui")]
+mod issued_certificates;
 #[cfg(feature = "acl")]
 mod journal;
 mod many_sessions;

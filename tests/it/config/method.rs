@@ -175,7 +175,7 @@ fn unused_servers_and_sessions_are_warnings() {
     );
     let expected = [
         "a.toml:4:9: server.b: no session uses this server; leave it out, or name it in a session",
-        "a.toml:7:10: session.c: no sink, listener or template uses this session; add a [sink.NAME] or a [listener.NAME]",
+        "a.toml:7:10: session.c: no sink, listener, template or certificate uses this session; add a [sink.NAME] or a [listener.NAME]",
     ];
     assert_eq!(folder.short(&outcome.warnings), expected);
     assert!(outcome.config.is_some());

@@ -47,7 +47,7 @@ fn templates_and_a_process_are_read_with_their_defaults_and_described() {
         "template conf\n  renders its contents to /tmp/conf, mode 0640, with secrets read by session main\n  after a change runs \
          /bin/sh -c reload it, for 30s at most\n",
         "env_template URL\n  renders its contents, with secrets read by session main, for the variable URL",
-        "process\n  runs /usr/bin/app --serve \"\" once all templates are rendered\n  sends it SIGUSR1 when a variable has changed\n",
+        "process\n  runs /usr/bin/app --serve \"\" once all templates are rendered and all certificates are written\n  sends it SIGUSR1 when a variable has changed\n",
     ] {
         assert!(words.contains(clause), "{words}");
     }

@@ -25,6 +25,7 @@ const QUESTIONS: &[(&str, &str, &str)] = &[
     ("When is my token renewed?", "docs/concepts.md#the-life-of-a-token", "renewal"),
     ("Who may read the token?", "docs/concepts.md#who-may-get-the-token", "group"),
     ("How do I write secrets into a file?", "docs/templates.md", "destination"),
+    ("How does my web server get its certificates?", "docs/certificates.md", "fullchain.pem"),
     ("How do tools call Vault without a token?", "docs/api-proxy.md", "VAULT_ADDR"),
     ("How do reads survive an outage of Vault?", "docs/api-proxy.md#the-cache", "stale_if_error"),
     ("How do I give each process its own rights?", "docs/callers.md", "caller"),

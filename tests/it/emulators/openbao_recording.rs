@@ -16,11 +16,9 @@ use serde_json::{Value, json};
 use crate::harness::recording::{RecordedCall, recorded_calls};
 
 /// Calls whose answers the emulator does not have, with the reason.
-const DIFFERENT: [(&str, &str); 15] = [
+const DIFFERENT: [(&str, &str); 13] = [
     ("mounts", "its mounts are fixed"),
     ("pki root", "its CA is fixed"),
-    ("pki sign pem", "it reads no request for a certificate"),
-    ("pki sign pem_bundle", "it reads no request for a certificate"),
     ("ssh ca", "it has no engine for SSH"),
     ("ssh sign", "it has no engine for SSH"),
     ("ssh issue", "it has no engine for SSH"),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use keyward_agent::caller_tokens::CallerTokens;
 use keyward_agent::callers::CallerGate;
 use keyward_agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
+use keyward_agent::rotation::RotationRegistry;
 use keyward_agent::secrets::SecretRegistries;
 use keyward_agent::session_status::SessionStatusRegistry;
 use keyward_agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind};
@@ -67,6 +68,7 @@ impl Scene {
             status_registry: StatusRegistry::default(),
             session_statuses: SessionStatusRegistry::default(),
             secrets: SecretRegistries::default(),
+            rotations: RotationRegistry::default(),
             callers: CallerGate::default(),
             caller_tokens: CallerTokens::default(),
             guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },

@@ -99,7 +99,7 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
             }
         }
         let served = put("served.pem", &format!("{}{block}", read("cert.pem")));
-        let pair = ServerCertificate { certificate: served, key: folder.path().join("key.pem") };
+        let pair = ServerCertificate { certificate: served, key: folder.path().join("key.pem"), is_awaited: false };
         let message = chain(pair.server().unwrap_err());
         assert!(message.contains("PEM block 2 of") && message.contains(problem), "{message}");
     }
@@ -115,7 +115,9 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
     certificates(ours.path());
     certificates(theirs.path());
     let file = |name: &str| ours.path().join(name);
-    let tls = ServerTls::new(&ServerCertificate { certificate: file("cert.pem"), key: file("key.pem") }).unwrap();
+    let tls =
+        ServerTls::new(&ServerCertificate { certificate: file("cert.pem"), key: file("key.pem"), is_awaited: false })
+            .unwrap();
     let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let url = format!("https://{}", listener.tcp_address().unwrap());
     let mut servers = JoinSet::new();

@@ -6,15 +6,13 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::seconds;
 
 use super::TemplateTask;
+use crate::output_command::ABANDONED;
 use crate::output_watch::{OutputChangeLabels, OutputMetrics};
 use crate::templates::metrics::{TemplateLabels, TemplateMetrics};
 
 const RENDERED: i64 = 0;
 pub(super) const WAITING: i64 = 1;
 const FAILING: i64 = 2;
-
-const ABANDONED: &str = "the agent ended three times while the command ran, so that it is not repeated until the file changes; \
-                         a command must not end the agent";
 
 impl TemplateTask {
     /// Reports a used secret that is not available, such as one that has ended during the delivery. The rendered file or variable

@@ -118,6 +118,18 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
         ],
     ),
     (
+        "`[certificate.NAME]`",
+        &[
+            with_session!(
+                "[certificate.a]\nrole = \"web\"\ncommon_name = \"web.example.com\"\nfolder = \"/run/keyward/tls\"\n\
+                 command = [\"/bin/true\"]\n@\n"
+            ),
+            with_session!(
+                "[certificate.a]\nrole = \"web\"\ncommon_name = \"web.example.com\"\nbundle = \"/run/keyward/tls.pem\"\n@\n"
+            ),
+        ],
+    ),
+    (
         "`[process]`",
         &[
             with_session!("[process]\ncommand = [\"/bin/true\"]\n@\n"),

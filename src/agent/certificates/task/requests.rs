@@ -1,0 +1,167 @@
+//! Requests of a certificate, and what follows a failed one.
+
+use std::time::Duration;
+
+use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
+use keyward_telemetry::error_chain::format_chain;
+use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::time_format::format_rfc3339;
+
+use super::{CertificateTask, RequestError};
+use crate::certificates::issued::{IssuedCertificate, Unusable};
+use crate::certificates::metrics::IssuedCertificateMetrics;
+use crate::certificates::request::PreparedRequest;
+use crate::rotation::RotatedCertificate;
+use crate::secrets::{Permit, ReadFailure};
+use crate::server_client::{CallError, TokenVerdict};
+use crate::token::{Generation, Token};
+
+/// Reason why a certificate was not issued.
+#[derive(Debug, thiserror::Error)]
+enum IssueError {
+    #[error("{path} cannot be called")]
+    Call { path: String, source: CallError },
+    #[error("the answer of {path} cannot be used: {reason}")]
+    Unusable { path: String, reason: Unusable },
+    #[error("no key and no signing request can be made for these names")]
+    Prepare(#[source] rcgen::Error),
+    #[error("the task that makes the key panicked; this is a bug in keyward")]
+    Broken,
+}
+
+impl IssueError {
+    /// Returns the code for operators.
+    fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Call { source, .. } => source
+                .code()
+                .or_else(|| matches!(source, CallError::Status { .. }).then_some(ErrorCode::CertificateRefused)),
+            Self::Unusable { .. } => Some(ErrorCode::CertificateUnusable),
+            Self::Prepare(_) => Some(ErrorCode::InvalidValue),
+            Self::Broken => None,
+        }
+    }
+}
+
+impl CertificateTask {
+    /// Requests and delivers another certificate, whatever the time, and tells the outcome to those that have asked.
+    pub(super) async fn rotate(&mut self) {
+        let before = self.current.as_ref().map(|current| current.certificate.fingerprint().to_owned());
+        self.deliver_at = None;
+        self.request().await;
+        self.deliver(false).await;
+        let current =
+            self.current.as_ref().filter(|current| before.as_deref() != Some(current.certificate.fingerprint()));
+        let outcome = match current {
+            Some(current) if self.deliver_at.is_none() => Ok(RotatedCertificate {
+                serial: current.certificate.serial(),
+                expires: format_rfc3339(current.certificate.life().ends),
+            }),
+            Some(_) => Err("its files or its command failed, which is repeated".to_owned()),
+            None => Err(match (&self.request_error, self.missing_token()) {
+                (_, Some(reason)) => reason,
+                (Some(error), None) => ErrorCode::tag(error.code, &error.text),
+                (None, None) => "it was not requested".to_owned(),
+            }),
+        };
+        self.report();
+        self.deps.rotation.complete(outcome);
+    }
+
+    /// Requests a certificate with a new key.
+    pub(super) async fn request(&mut self) {
+        let prepared = self.prepare().await;
+        let registry = self.deps.registry.clone();
+        let path = self.options.request.path();
+        let permit = self.wait_for_answer(registry.circuit_breaker().acquire(&path)).await;
+        // The token may have changed during the wait.
+        self.update_token();
+        let Some(token) = self.token.clone() else { return };
+        let result = match prepared {
+            Ok(prepared) => self.issue(&token, prepared, permit).await,
+            Err(error) => Err(error),
+        };
+        let is_ok = result.is_ok();
+        self.deps.metrics.get::<IssuedCertificateMetrics>().count_request(&self.options.name, is_ok);
+        let now = self.deps.clock.now();
+        match result {
+            Ok(certificate) => {
+                // Not at once again, however short its life is.
+                self.retries.record_success(now + MIN_INTERVAL);
+                self.record_issue(&certificate, now);
+                self.set_current(certificate, Some(now));
+            }
+            Err(error) => self.record_request_failure(&error, token.generation, now),
+        }
+    }
+
+    /// Makes the key and the signing request. RSA takes seconds of CPU time.
+    async fn prepare(&self) -> Result<PreparedRequest, IssueError> {
+        let request = self.options.request.clone();
+        let prepared = tokio::task::spawn_blocking(move || request.prepare()).await;
+        prepared.map_err(|_| IssueError::Broken)?.map_err(IssueError::Prepare)
+    }
+
+    async fn issue(
+        &mut self,
+        token: &Token,
+        prepared: PreparedRequest,
+        permit: Permit<'_>,
+    ) -> Result<IssuedCertificate, IssueError> {
+        let PreparedRequest { request, key } = prepared;
+        let path = request.path.clone();
+        let registry = self.deps.registry.clone();
+        let session = registry.deps();
+        let call = session.upstream.request_secret(Some(&token.secret), &request, session.namespace.as_deref());
+        let answer = self.wait_for_answer(call).await;
+        permit.record(!answer.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
+        let answer = answer.map_err(|source| IssueError::Call { path: path.clone(), source })?;
+        let now = self.deps.clock.now().wall;
+        IssuedCertificate::from_answer(&answer.data, key, now).map_err(|reason| IssueError::Unusable { path, reason })
+    }
+
+    /// Waits for an answer. The certificate in use may end meanwhile.
+    pub(super) async fn wait_for_answer<T>(&mut self, call: impl Future<Output = T>) -> T {
+        let clock = self.deps.clock.clone();
+        let mut call = std::pin::pin!(call);
+        loop {
+            let ends = self.ends();
+            tokio::select! {
+                answer = &mut call => return answer,
+                () = clock.sleep_until_some(ends) => {
+                    self.record_end();
+                    self.report();
+                }
+            }
+        }
+    }
+
+    fn record_request_failure(&mut self, error: &IssueError, generation: Generation, now: ClockReading) {
+        let registry = self.deps.registry.clone();
+        let mut retry_after = None;
+        let mut failure = ReadFailure::Unusable;
+        if let IssueError::Call { source, .. } = error {
+            let verdict = source.verdict();
+            let is_suspect = verdict == TokenVerdict::Denied && registry.retry_budget().may_suspect_token(now);
+            if verdict.suspects_token() || is_suspect {
+                // A new token of the session is tried at once.
+                registry.deps().session.request();
+            }
+            retry_after = source.retry_after();
+            failure = match source {
+                _ if verdict == TokenVerdict::Unavailable => ReadFailure::Outage,
+                CallError::Status { status: 403, .. } => ReadFailure::Refused(generation),
+                // Whoever corrects the request changes the configuration or the role.
+                _ => ReadFailure::Unusable,
+            };
+        }
+        let interval = registry.deps().interval;
+        self.retries.record_failure(now, failure, retry_after, interval, registry.retry_budget(), random_unit());
+        let wait = now.until(self.retries.not_before());
+        self.report_request_failure(RequestError { code: error.code(), text: format_chain(error) }, wait, now);
+    }
+}
+
+/// Least time between two certificates, so that one whose life is some seconds makes no loop.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);

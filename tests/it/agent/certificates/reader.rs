@@ -1,0 +1,70 @@
+//! A reader in a loop while the certificate is replaced again and again.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::*;
+
+const READS: usize = 100_000;
+
+type Read = fn(&Path) -> std::io::Result<(String, String)>;
+
+/// Opens the folder once, and reads key and leaf of it. Fails if the certificate was replaced twice meanwhile.
+fn read_folder(path: &Path) -> std::io::Result<(String, String)> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).unwrap();
+    let read = |name: &str| {
+        let file = rustix::fs::openat(folder.as_fd(), name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut text = String::new();
+        File::from(file).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    Ok((read("key.pem")?, read("cert.pem")?))
+}
+
+fn read_bundle(path: &Path) -> std::io::Result<(String, String)> {
+    let bundle = std::fs::read_to_string(path)?;
+    Ok((bundle.clone(), bundle))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_never_sees_a_key_that_fits_no_leaf() {
+    for (form, read) in [(OutputForm::Folder, read_folder as Read), (OutputForm::Bundle, read_bundle)] {
+        let world = world();
+        let session = world.start();
+        let mut bench = Bench::new(&world, &session);
+        let mut options = bench.options();
+        options.output.form = form;
+        bench.ready(options).await;
+        let path = bench.path("web");
+        let reader = std::thread::spawn(move || {
+            let (mut seen, mut reads) = (BTreeSet::new(), 0);
+            while reads < READS {
+                if let Ok(pair) = read(&path) {
+                    seen.insert(pair);
+                    reads += 1;
+                }
+            }
+            seen
+        });
+        let mut replacements = 0;
+        while !reader.is_finished() {
+            // The clock is driven; the disk of the machine is not.
+            tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(20))).await.unwrap();
+            sleep(Duration::from_secs(61)).await;
+            assert_eq!(bench.rotation().request(), RefreshRequest::Accepted);
+            bench.rotation().outcome().await.unwrap().unwrap();
+            replacements += 1;
+        }
+        let seen = reader.join().unwrap();
+        for (key, leaf) in &seen {
+            fitting(key, leaf);
+        }
+        assert!(seen.len() > 50, "{form:?}: {} of {replacements} certificates were seen", seen.len());
+        bench.end().await;
+    }
+}
