@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyward_agent::certificates::{
-    CertificateOptions, CertificateOutput, CertificateRequest, KeyType, OutputForm, RenewAt, RenewalPolicy, Window,
+    CertificateOptions, CertificateOutput, CertificateRequest, KeyOrigin, KeyType, OutputForm, RenewAt, RenewalPolicy,
+    Window,
 };
 use keyward_machine::atomic_file::Attributes;
 use keyward_telemetry::error_code::ErrorCode;
@@ -105,8 +106,26 @@ fn read_request(reader: &mut Reader<'_>) -> CertificateRequest {
     let ip_sans = parse_list(reader, "ip_sans", address);
     let uri_sans = parse_list(reader, "uri_sans", uri);
     let ttl = reader.duration_if_given("ttl", Duration::from_mins(1)..=3650 * DAY);
-    let key_type = reader.choice("key_type", &KeyType::ALL).unwrap_or_default();
-    CertificateRequest { mount, role, common_name, alt_names, ip_sans, uri_sans, ttl, key_type }
+    CertificateRequest { mount, role, common_name, alt_names, ip_sans, uri_sans, ttl, key: read_key(reader) }
+}
+
+/// Reads `key_type`, `key_file` or `server_key`, of which one is allowed.
+fn read_key(reader: &mut Reader<'_>) -> KeyOrigin {
+    let key_type = reader.choice("key_type", &KeyType::ALL);
+    let file = reader.key_file("key_file");
+    let server_key = reader.flag("server_key", false);
+    let given =
+        [reader.locate("key_type"), reader.locate("key_file"), reader.locate("server_key").filter(|_| server_key)];
+    let names = ["key_type", "key_file", "server_key"];
+    let mut given = names.into_iter().zip(given).filter_map(|(name, at)| at.map(|_| name));
+    if let (Some(first), Some(second)) = (given.next(), given.next()) {
+        reader.conflict(second, first, "a key has one origin");
+    }
+    match file {
+        Some(path) => KeyOrigin::File(path),
+        None if server_key => KeyOrigin::Server,
+        None => KeyOrigin::Generated(key_type.unwrap_or_default()),
+    }
 }
 
 fn parse_list<T>(reader: &mut Reader<'_>, name: &'static str, parse: impl Fn(&str) -> Result<T, ValueError>) -> Vec<T> {

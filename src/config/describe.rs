@@ -360,12 +360,9 @@ impl Describer<'_> {
                 AccessMode::AnyLocalUser => "accepts every user of this machine".to_owned(),
                 AccessMode::Callers => "accepts every local process that is a caller".to_owned(),
             });
-            does.extend(
-                listener
-                    .callers
-                    .as_ref()
-                    .map(|_| "grants each [caller.NAME] its rights and refuses all other processes".to_owned()),
-            );
+            if listener.callers.is_some() {
+                does.push("grants each [caller.NAME] its rights and refuses all other processes".to_owned());
+            }
         }
         if !listener.required {
             does.push("is not required for readiness".to_owned());

@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 95] = [
+pub const REFERENCE_KEYS: [&str; 102] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -48,6 +48,7 @@ pub const REFERENCE_KEYS: [&str; 95] = [
     "certificate.*.common_name",
     "certificate.*.folder",
     "certificate.*.ip_sans",
+    "certificate.*.key_file",
     "certificate.*.uri_sans",
     "gateway.ca_file",
     "gateway.listen",

@@ -36,6 +36,8 @@ struct Authority {
 pub(super) enum Unusable {
     #[error("it holds no certificate in PEM")]
     NoCertificate,
+    #[error("it holds no private key in PEM")]
+    NoKey,
     #[error("its certificate cannot be read")]
     Malformed,
     #[error("its certificate is that of an authority")]
@@ -49,10 +51,15 @@ pub(super) enum Unusable {
 }
 
 impl IssuedCertificate {
-    /// Reads the answer to a signing request.
-    pub(super) fn from_answer(data: &SecretFields, key: SecretString, now: SystemTime) -> Result<Self, Unusable> {
+    /// Reads the answer to a request, with the key of a signing request, or else with its own key.
+    pub(super) fn from_answer(
+        data: &SecretFields,
+        key: Option<SecretString>,
+        now: SystemTime,
+    ) -> Result<Self, Unusable> {
         let fields = data.as_map();
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+        let key = key.or_else(|| private_key(text("private_key"))).ok_or(Unusable::NoKey)?;
         let chain: Vec<&str> = match fields.get("ca_chain").and_then(Value::as_array) {
             Some(chain) if !chain.is_empty() => chain.iter().filter_map(Value::as_str).collect(),
             _ => vec![text("issuing_ca")],
@@ -69,8 +76,7 @@ impl IssuedCertificate {
 
     /// Reads the texts of files: the key, and the leaf with its chain after it.
     pub(super) fn from_files(key: &str, certificates: &str, now: SystemTime) -> Result<Self, Unusable> {
-        let key = PemBlock::parse_all(key).into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
-        let key = SecretString::from(key.ok_or(Unusable::OtherKey)?.to_pem());
+        let key = private_key(key).ok_or(Unusable::NoKey)?;
         Self::new(key, &certificate_blocks(certificates), now)
     }
 
@@ -136,6 +142,11 @@ impl IssuedCertificate {
     }
 }
 
+fn private_key(text: &str) -> Option<SecretString> {
+    let mut blocks = PemBlock::parse_all(text).into_iter();
+    blocks.find(|block| block.label.ends_with("PRIVATE KEY")).map(|block| SecretString::from(block.to_pem()))
+}
+
 fn certificate_blocks(text: &str) -> Vec<PemBlock> {
     PemBlock::parse_all(text).into_iter().filter(|block| block.label == "CERTIFICATE").collect()
 }
@@ -195,7 +206,7 @@ mod tests {
         let (root, middle) = (authorities.root.trim_end(), authorities.middle.trim_end());
         let check = |data: &Value, now: u64, expected: Result<usize, Unusable>| {
             let key = SecretString::from(key.serialize_pem());
-            let found = IssuedCertificate::from_answer(&fields(data), key, NOW + Duration::from_hours(now));
+            let found = IssuedCertificate::from_answer(&fields(data), Some(key), NOW + Duration::from_hours(now));
             assert_eq!(found.map(|found| found.chain.len()), expected, "{data}");
         };
         let good = json!({ "certificate": leaf.trim_end(), "issuing_ca": middle, "ca_chain": [middle, root] });
@@ -226,7 +237,7 @@ mod tests {
         let (root, middle) = (&authorities.root, &authorities.middle);
         let data = json!({ "certificate": leaf, "ca_chain": [middle.trim_end(), root] });
         let secret = SecretString::from(key.serialize_pem());
-        let issued = IssuedCertificate::from_answer(&fields(&data), secret, NOW).unwrap();
+        let issued = IssuedCertificate::from_answer(&fields(&data), Some(secret), NOW).unwrap();
         assert_eq!(issued.serial(), "9a:2b");
         assert_eq!(issued.chain(), format!("{middle}{root}").replace("\r\n", "\n"));
         assert_eq!(issued.full_chain(), format!("{}{}", issued.leaf(), middle.replace("\r\n", "\n")));
@@ -239,7 +250,21 @@ mod tests {
         let other = KeyPair::generate().unwrap().serialize_pem();
         let found = IssuedCertificate::from_files(&other, &texts.1, NOW).map(|_| ());
         assert_eq!(found, Err(Unusable::OtherKey));
-        assert_eq!(IssuedCertificate::from_files("", &texts.1, NOW).map(|_| ()), Err(Unusable::OtherKey));
+        assert_eq!(IssuedCertificate::from_files("", &texts.1, NOW).map(|_| ()), Err(Unusable::NoKey));
+    }
+
+    #[test]
+    fn a_key_of_the_answer_is_used_if_it_fits() {
+        let authorities = Authorities::new();
+        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let with = |key: Value| {
+            let leaf = authorities.leaf(&other, 2);
+            fields(&json!({ "certificate": leaf, "issuing_ca": authorities.middle, "private_key": key }))
+        };
+        let read = |key: Value| IssuedCertificate::from_answer(&with(key), None, NOW).map(|found| found.key);
+        assert_eq!(read(Value::Null).map(|_| ()), Err(Unusable::NoKey));
+        assert_eq!(read(json!(key.serialize_pem())).map(|_| ()), Err(Unusable::OtherKey));
+        assert_eq!(read(json!(other.serialize_pem().trim_end())).unwrap().expose_secret(), other.serialize_pem());
     }
 
     #[test]
@@ -248,7 +273,7 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let data = json!({ "certificate": authorities.leaf(&key, 2), "issuing_ca": authorities.middle });
         let secret = SecretString::from(key.serialize_pem());
-        let issued = IssuedCertificate::from_answer(&fields(&data), secret, NOW).unwrap();
+        let issued = IssuedCertificate::from_answer(&fields(&data), Some(secret), NOW).unwrap();
         let line = key.serialize_pem().lines().nth(1).unwrap().to_owned();
         assert!(!format!("{issued:?}").contains(&line));
     }

@@ -17,7 +17,7 @@ mod task;
 pub use self::metrics::IssuedCertificateMetrics;
 pub use self::output::{CertificateOutput, OutputForm};
 pub use self::policy::{RenewAt, RenewalPolicy, Window};
-pub use self::request::{CertificateRequest, KeyType};
+pub use self::request::{CertificateRequest, KeyOrigin, KeyType};
 pub use self::task::{CertificateDeps, CertificateTask};
 
 use keyward_machine::command::EnvVars;

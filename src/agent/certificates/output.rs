@@ -226,7 +226,7 @@ mod tests {
         let leaf = params.self_signed(&key).unwrap().pem();
         let data = json!({ "certificate": leaf, "issuing_ca": leaf });
         let fields = SecretFields::from(data.as_object().unwrap().clone());
-        IssuedCertificate::from_answer(&fields, SecretString::from(key.serialize_pem()), NOW).unwrap()
+        IssuedCertificate::from_answer(&fields, Some(SecretString::from(key.serialize_pem())), NOW).unwrap()
     }
 
     fn output(folder: &Path, form: OutputForm) -> CertificateOutput {

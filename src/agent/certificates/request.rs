@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use keyward_machine::secret::{self, SecretFileError, ct_eq};
 use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::hex::encode_hex;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, RsaKeySize, SanType};
 
-use crate::secrets::{SecretOp, SecretRequest};
+use crate::secrets::{PemBlock, SecretOp, SecretRequest};
 
 /// Names, life and key of a certificate, and the role that issues it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +30,19 @@ pub struct CertificateRequest {
     pub uri_sans: Vec<String>,
     /// Life to ask for; `None` for the role's default.
     pub ttl: Option<Duration>,
-    /// Type of the key.
-    pub key_type: KeyType,
+    /// Origin of the key.
+    pub key: KeyOrigin,
+}
+
+/// Origin of a certificate's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyOrigin {
+    /// A new one for each certificate is made here.
+    Generated(KeyType),
+    /// That of a PEM file, which stays the same.
+    File(PathBuf),
+    /// The server makes a new one for each certificate, and sends it with the answer.
+    Server,
 }
 
 /// Type of a key.
@@ -84,14 +97,26 @@ impl KeyType {
 #[derive(Debug)]
 pub(super) struct PreparedRequest {
     pub(super) request: SecretRequest,
-    /// PKCS#8 in PEM.
-    pub(super) key: SecretString,
+    /// The key in PEM; `None` if the answer has it.
+    pub(super) key: Option<SecretString>,
+}
+
+/// Reason why there is no request to send.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PrepareError {
+    #[error("no key and no signing request can be made for these names")]
+    Sign(#[from] rcgen::Error),
+    #[error("cannot read the key in {}", path.display())]
+    Read { path: PathBuf, source: SecretFileError },
+    #[error("{} holds no PEM private key without a password that keyward can use", path.display())]
+    NoKey { path: PathBuf },
 }
 
 impl CertificateRequest {
     /// Returns the path of the call, without `/v1/`.
     pub fn path(&self) -> String {
-        format!("{}/sign/{}", self.mount, self.role)
+        let call = if self.key == KeyOrigin::Server { "issue" } else { "sign" };
+        format!("{}/{call}/{}", self.mount, self.role)
     }
 
     /// Returns all names, the common name first, for people.
@@ -101,11 +126,35 @@ impl CertificateRequest {
         names.chain(addresses).chain(self.uri_sans.iter().cloned()).collect()
     }
 
-    /// Makes a key, and the request to sign it. Blocks for the time that the key takes.
-    pub(super) fn prepare(&self) -> Result<PreparedRequest, rcgen::Error> {
-        let key = self.key_type.generate()?;
-        let request = self.with_signing_request(&self.signing_request(&key)?);
-        Ok(PreparedRequest { request, key: SecretString::from(key.serialize_pem()) })
+    /// Makes or reads the key, and makes the request to sign it. Blocks for the time that this takes.
+    pub(super) fn prepare(&self) -> Result<PreparedRequest, PrepareError> {
+        let (pair, key) = match &self.key {
+            KeyOrigin::Server => {
+                let request = self.with_field("private_key_format", "pkcs8");
+                return Ok(PreparedRequest { request, key: None });
+            }
+            KeyOrigin::Generated(key_type) => {
+                let pair = key_type.generate()?;
+                let key = SecretString::from(pair.serialize_pem());
+                (pair, key)
+            }
+            KeyOrigin::File(path) => {
+                let block = read_key(path)?;
+                let pair = KeyPair::try_from(block.content.as_slice());
+                let pair = pair.map_err(|_| PrepareError::NoKey { path: path.clone() })?;
+                (pair, SecretString::from(block.to_pem()))
+            }
+        };
+        let request = self.with_field("csr", &self.signing_request(&pair)?);
+        Ok(PreparedRequest { request, key: Some(key) })
+    }
+
+    /// Returns true unless the key comes from a file that holds another one now.
+    pub(super) fn has_key(&self, key: &SecretString) -> bool {
+        match &self.key {
+            KeyOrigin::File(path) => read_key(path).is_ok_and(|block| ct_eq(key, block.to_pem().as_bytes())),
+            KeyOrigin::Generated(_) | KeyOrigin::Server => true,
+        }
     }
 
     /// Returns the signing request in PEM. It has the names too: a role takes them from there unless it says otherwise
@@ -129,10 +178,11 @@ impl CertificateRequest {
         params.serialize_request(key)?.pem()
     }
 
-    fn with_signing_request(&self, csr: &str) -> SecretRequest {
+    /// Returns the request with its names, its life, and this field.
+    fn with_field(&self, name: &str, value: &str) -> SecretRequest {
         let mut fields = BTreeMap::from([
             ("common_name".to_owned(), self.common_name.clone()),
-            ("csr".to_owned(), csr.to_owned()),
+            (name.to_owned(), value.to_owned()),
             ("format".to_owned(), "pem".to_owned()),
         ]);
         let addresses: Vec<_> = self.ip_sans.iter().map(IpAddr::to_string).collect();
@@ -156,7 +206,7 @@ impl CertificateRequest {
         add("server", server);
         add("namespace", namespace.unwrap_or_default());
         add("path", &self.path());
-        add("key_type", self.key_type.name());
+        add("key_type", self.key.name());
         add("ttl", &self.ttl.map(|ttl| ttl.as_secs().to_string()).unwrap_or_default());
         add("common_name", &self.common_name);
         self.alt_names.iter().for_each(|name| add("alt_name", name));
@@ -164,6 +214,24 @@ impl CertificateRequest {
         self.uri_sans.iter().for_each(|uri| add("uri_san", uri));
         encode_hex(digest(&SHA256, text.as_bytes()).as_ref())
     }
+}
+
+impl KeyOrigin {
+    /// Returns a word for it: the type of the key, `file` or `server`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Generated(key_type) => key_type.name(),
+            Self::File(_) => "file",
+            Self::Server => "server",
+        }
+    }
+}
+
+/// Reads the first private key of a file.
+fn read_key(path: &Path) -> Result<PemBlock, PrepareError> {
+    let text = secret::read_text(path).map_err(|source| PrepareError::Read { path: path.to_owned(), source })?;
+    let key = PemBlock::parse_all(text.expose_secret()).into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
+    key.ok_or_else(|| PrepareError::NoKey { path: path.to_owned() })
 }
 
 #[cfg(test)]
@@ -179,7 +247,7 @@ mod tests {
             ip_sans: vec!["10.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
             uri_sans: vec!["spiffe://example.com/web".to_owned()],
             ttl: Some(Duration::from_hours(720)),
-            key_type: KeyType::EcP256,
+            key: KeyOrigin::Generated(KeyType::EcP256),
         }
     }
 
@@ -196,8 +264,9 @@ mod tests {
         assert_eq!((field("ttl"), field("format")), (Some("2592000s"), Some("pem")));
         assert!(field("csr").unwrap().starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
         assert_eq!(fields.len(), 7);
-        assert!(prepared.key.expose_secret().starts_with("-----BEGIN PRIVATE KEY-----"));
-        let key: Vec<&str> = prepared.key.expose_secret().lines().collect();
+        let key = prepared.key.as_ref().unwrap().expose_secret();
+        assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"));
+        let key: Vec<&str> = key.lines().collect();
         assert!(!fields.values().any(|field| field.contains(key[1])));
         assert!(!format!("{prepared:?}").contains(key[1]));
     }
@@ -206,10 +275,36 @@ mod tests {
     fn every_type_of_key_signs_its_request_and_each_key_is_another() {
         for (name, key_type) in KeyType::ALL {
             assert_eq!(key_type.name(), name);
-            let request = CertificateRequest { key_type, ..request() };
-            let keys = [request.prepare().unwrap().key, request.prepare().unwrap().key];
+            let request = CertificateRequest { key: KeyOrigin::Generated(key_type), ..request() };
+            let keys = [request.prepare().unwrap().key.unwrap(), request.prepare().unwrap().key.unwrap()];
             assert_ne!(keys[0].expose_secret(), keys[1].expose_secret(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_key_of_a_file_stays_and_one_of_the_server_is_not_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pem");
+        let request = CertificateRequest { key: KeyOrigin::File(path.clone()), ..request() };
+        assert!(matches!(request.prepare(), Err(PrepareError::Read { .. })));
+        std::fs::write(&path, "no key").unwrap();
+        assert!(matches!(request.prepare(), Err(PrepareError::NoKey { .. })));
+        for (_, key_type) in KeyType::ALL {
+            let pem = key_type.generate().unwrap().serialize_pem();
+            // As `openssl ecparam -genkey` writes it.
+            std::fs::write(&path, format!("-----BEGIN EC PARAMETERS-----\nBggq\n-----END EC PARAMETERS-----\n{pem}"))
+                .unwrap();
+            let key = request.prepare().unwrap().key.unwrap();
+            assert_eq!(key.expose_secret(), pem);
+            assert!(request.has_key(&key));
+        }
+        let other = KeyType::EcP256.generate().unwrap().serialize_pem();
+        assert!(!request.has_key(&SecretString::from(other)));
+        let request = CertificateRequest { key: KeyOrigin::Server, ..request };
+        let prepared = request.prepare().unwrap();
+        assert!(prepared.key.is_none() && prepared.request.path == "pki/issue/web");
+        let SecretOp::Write(fields) = &prepared.request.op else { panic!() };
+        assert!(fields["private_key_format"] == "pkcs8" && !fields.contains_key("csr"));
     }
 
     #[test]
@@ -228,7 +323,9 @@ mod tests {
             CertificateRequest { role: "api".to_owned(), ..request() }.digest("https://vault.example.com", None),
             CertificateRequest { alt_names: Vec::new(), ..request() }.digest("https://vault.example.com", None),
             CertificateRequest { ttl: None, ..request() }.digest("https://vault.example.com", None),
-            CertificateRequest { key_type: KeyType::Rsa2048, ..request() }.digest("https://vault.example.com", None),
+            CertificateRequest { key: KeyOrigin::Server, ..request() }.digest("https://vault.example.com", None),
+            CertificateRequest { key: KeyOrigin::Generated(KeyType::Rsa2048), ..request() }
+                .digest("https://vault.example.com", None),
         ];
         assert!(others.iter().all(|other| *other != same));
     }

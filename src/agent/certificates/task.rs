@@ -21,8 +21,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::CertificateOptions;
-use super::issued::IssuedCertificate;
+use super::issued::{IssuedCertificate, Unusable};
 use super::metrics::IssuedCertificateMetrics;
+use super::output::NotReused;
 use crate::output_command::{CommandRunner, EarlierCommand, restore_command};
 use crate::output_watch::{OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::rotation::RotationHandle;
@@ -125,8 +126,6 @@ impl CertificateTask {
         let tokens = session.tokens.clone();
         let now = deps.clock.now();
         deps.health.set_target(options.output.path.display().to_string());
-        let has_command = options.command.is_some();
-        deps.metrics.get::<IssuedCertificateMetrics>().create_counters(&options.name, has_command);
         Self {
             digest,
             tokens,
@@ -154,6 +153,8 @@ impl CertificateTask {
 
     /// Keeps the certificate until `stop` is cancelled. The files stay. A write in progress ends first.
     pub async fn run(mut self, stop: CancellationToken) {
+        let has_command = self.options.command.is_some();
+        self.deps.metrics.get::<IssuedCertificateMetrics>().create_counters(&self.options.name, has_command);
         self.restore().await;
         let _: Option<()> = stop.run_until_cancelled(self.work()).await;
         // Nothing cancels a write in its thread: it could replace the files of the task that follows.
@@ -206,11 +207,16 @@ impl CertificateTask {
     /// Reads the files of an earlier process, and removes what interrupted writes left behind.
     async fn restore(&mut self) {
         let (output, digest) = (self.options.output.clone(), self.digest.clone());
+        let request = self.options.request.clone();
         let has_command = self.options.command.is_some();
         let now = self.deps.clock.now().wall;
         let restore = move || {
             let swept = output.sweep();
-            (swept, restore_command(&output.path, has_command), output.read(&digest, now))
+            let read = output.read(&digest, now).and_then(|certificate| {
+                let has_key = request.has_key(certificate.key());
+                if has_key { Ok(certificate) } else { Err(NotReused::Unusable(Unusable::OtherKey)) }
+            });
+            (swept, restore_command(&output.path, has_command), read)
         };
         let Ok((swept, command, read)) = tokio::task::spawn_blocking(restore).await else { return };
         self.command_pending = command == EarlierCommand::Pending;

@@ -1,6 +1,6 @@
 //! Describes certificates for `keyward check`.
 
-use keyward_agent::certificates::{CertificateOptions, OutputForm, RenewAt};
+use keyward_agent::certificates::{CertificateOptions, KeyOrigin, OutputForm, RenewAt};
 use keyward_agent::output_command::OutputCommand;
 use keyward_telemetry::time_format::format_duration;
 
@@ -24,12 +24,16 @@ pub(crate) fn describe(certificate: &Certificate, describe_value: impl Fn(&str, 
     ];
     let all: Vec<_> = all.into_iter().flatten().collect();
     let ttl = request.ttl.map(|ttl| format!(", valid for {}", format_duration(ttl))).unwrap_or_default();
+    let key = match &request.key {
+        KeyOrigin::Generated(key_type) => format!("a key ({}) that is made here", key_type.name()),
+        KeyOrigin::File(path) => format!("the key in {}", describe_value("key_file", &path.display().to_string())),
+        KeyOrigin::Server => "a key that the server makes".to_owned(),
+    };
     let mut does = vec![format!(
-        "requests a certificate for {}{ttl}, from {} by session {}, for a key ({}) that is made here",
+        "requests a certificate for {}{ttl}, from {} by session {}, for {key}",
         all.join(", "),
         request.path(),
         certificate.session,
-        request.key_type.name(),
     )];
     let (key, what) = match output.form {
         OutputForm::Folder => ("folder", "key.pem, cert.pem, chain.pem and fullchain.pem in the folder"),

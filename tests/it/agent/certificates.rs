@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use keyward_agent::certificates::{
-    CertificateDeps, CertificateOptions, CertificateOutput, CertificateRequest, CertificateTask, KeyType, OutputForm,
-    RenewalPolicy,
+    CertificateDeps, CertificateOptions, CertificateOutput, CertificateRequest, CertificateTask, KeyOrigin, KeyType,
+    OutputForm, RenewalPolicy,
 };
 use keyward_agent::output_command::OutputCommand;
 use keyward_agent::output_watch::{OnMissing, OutputWatch};
@@ -102,7 +102,7 @@ impl<'a> Bench<'a> {
                 ip_sans: vec!["10.0.0.1".parse().unwrap()],
                 uri_sans: Vec::new(),
                 ttl: Some(DAY * 10),
-                key_type: KeyType::EcP256,
+                key: KeyOrigin::Generated(KeyType::EcP256),
             },
             output: CertificateOutput {
                 path: self.path("web"),
@@ -284,12 +284,58 @@ async fn every_type_of_key_is_signed() {
     for (name, key_type) in KeyType::ALL {
         let mut bench = Bench::new(&world, &session);
         let mut options = bench.options();
-        options.request.key_type = key_type;
+        options.request.key = KeyOrigin::Generated(key_type);
         bench.ready(options).await;
         bench.served();
         assert_eq!(bench.state(), 0, "{name}");
         bench.end().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_a_file_stays_for_every_certificate() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let mut options = bench.options();
+    options.request.key = KeyOrigin::File(bench.path("own.pem"));
+    bench.start(options.clone());
+    bench.until(|bench| bench.reason().contains("cannot read the key in ")).await;
+    assert_eq!(bench.requests(), 0);
+    let write = |bench: &Bench<'_>| {
+        std::fs::write(bench.path("own.pem"), rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    };
+    write(&bench);
+    bench.until(|bench| bench.reason().is_empty()).await;
+    let (first, own) = (bench.served(), bench.read("own.pem"));
+    bench.rotation().request();
+    bench.rotation().outcome().await.unwrap().unwrap();
+    assert_ne!(bench.served().serial, first.serial);
+    assert_eq!(bench.read("web/key.pem"), own);
+    bench.end().await;
+    let before = bench.requests();
+    bench.ready(options.clone()).await;
+    assert_eq!(bench.requests(), before, "it is used again");
+    bench.end().await;
+    write(&bench);
+    bench.start(options);
+    bench.until(|bench| bench.requests() == before + 1 && bench.reason().is_empty()).await;
+    assert_eq!(bench.read("web/key.pem"), bench.read("own.pem"));
+    bench.served();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_may_make_the_key() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let mut options = bench.options();
+    options.request.key = KeyOrigin::Server;
+    bench.ready(options.clone()).await;
+    let first = bench.served();
+    bench.end().await;
+    bench.ready(options).await;
+    assert_eq!((bench.served(), bench.requests()), (first, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use keyward_telemetry::time_format::format_rfc3339;
 use super::{CertificateTask, RequestError};
 use crate::certificates::issued::{IssuedCertificate, Unusable};
 use crate::certificates::metrics::IssuedCertificateMetrics;
-use crate::certificates::request::PreparedRequest;
+use crate::certificates::request::{PrepareError, PreparedRequest};
 use crate::rotation::RotatedCertificate;
 use crate::secrets::{Permit, ReadFailure};
 use crate::server_client::{CallError, TokenVerdict};
@@ -24,8 +24,8 @@ enum IssueError {
     Call { path: String, source: CallError },
     #[error("the answer of {path} cannot be used: {reason}")]
     Unusable { path: String, reason: Unusable },
-    #[error("no key and no signing request can be made for these names")]
-    Prepare(#[source] rcgen::Error),
+    #[error(transparent)]
+    Prepare(PrepareError),
     #[error("the task that makes the key panicked; this is a bug in keyward")]
     Broken,
 }
@@ -38,7 +38,8 @@ impl IssueError {
                 .code()
                 .or_else(|| matches!(source, CallError::Status { .. }).then_some(ErrorCode::CertificateRefused)),
             Self::Unusable { .. } => Some(ErrorCode::CertificateUnusable),
-            Self::Prepare(_) => Some(ErrorCode::InvalidValue),
+            Self::Prepare(PrepareError::Sign(_)) => Some(ErrorCode::InvalidValue),
+            Self::Prepare(_) => Some(ErrorCode::CertificateFile),
             Self::Broken => None,
         }
     }
@@ -96,7 +97,7 @@ impl CertificateTask {
         }
     }
 
-    /// Makes the key and the signing request. RSA takes seconds of CPU time.
+    /// Makes or reads the key, and makes the request. An RSA key takes seconds of CPU time.
     async fn prepare(&self) -> Result<PreparedRequest, IssueError> {
         let request = self.options.request.clone();
         let prepared = tokio::task::spawn_blocking(move || request.prepare()).await;

@@ -57,7 +57,7 @@ async fn other_settings_request_another_certificate_and_another_mode_only_writes
     let changes: [fn(&mut CertificateRequest); 3] = [
         |request| request.alt_names.clear(),
         |request| request.ttl = Some(DAY * 9),
-        |request| request.key_type = KeyType::EcP384,
+        |request| request.key = KeyOrigin::Generated(KeyType::EcP384),
     ];
     for (index, change) in changes.into_iter().enumerate() {
         bench.end().await;
