@@ -150,8 +150,8 @@ impl Drop for RotationHandle {
 mod tests {
     use super::*;
 
-    fn outcome(serial: &str) -> RotationOutcome {
-        Ok(RotatedCertificate { serial: serial.to_owned(), expires: String::new() })
+    fn rotated(serial: &str) -> RotatedCertificate {
+        RotatedCertificate { serial: serial.to_owned(), expires: String::new() }
     }
 
     #[tokio::test]
@@ -167,8 +167,8 @@ mod tests {
         let rotation = registry.certificates(|name| name == "main").remove(0);
         assert_eq!(rotation.request(), RefreshRequest::Accepted);
         web.requested().await;
-        web.complete(outcome("1"));
-        assert_eq!(rotation.outcome().await, Some(outcome("1")));
+        web.complete(Ok(rotated("1")));
+        assert_eq!(rotation.outcome().await, Some(Ok(rotated("1"))));
         assert_eq!(rotation.request(), RefreshRequest::Accepted);
         drop(web);
         assert_eq!(rotation.outcome().await, None);
@@ -183,9 +183,9 @@ mod tests {
         let new = registry.register("web", "main", Clock::default());
         let rotation = registry.certificates(|_| true).remove(0);
         rotation.request();
-        new.complete(outcome("2"));
+        new.complete(Ok(rotated("2")));
         old.complete(Err("too late".to_owned()));
-        assert_eq!(rotation.outcome().await, Some(outcome("2")));
+        assert_eq!(rotation.outcome().await, Some(Ok(rotated("2"))));
         drop(old);
         assert_eq!(registry.certificates(|_| true).len(), 1);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
@@ -157,7 +158,8 @@ fn fish_values(command: &Command, condition: &str) -> String {
             let values: Vec<String> = argument.get_possible_values().iter().map(fish_value).collect();
             if !values.is_empty() {
                 let values = values.join(" ");
-                lines.push_str(&format!("complete -c keyward -n \"{condition}\" -f -a \"{values}\"\n"));
+                // Writing to a String does not fail.
+                let _ = writeln!(lines, "complete -c keyward -n \"{condition}\" -f -a \"{values}\"");
             }
         }
         lines.push_str(&fish_values(below, &format!("{condition}; and ")));

@@ -148,7 +148,7 @@ impl RealIdentity {
     pub(crate) fn hang(&self, hangs: bool) {
         match &self.service {
             Service::Cloud(cloud, _) => {
-                cloud.faults().delay(if hangs { Duration::from_hours(2) } else { Duration::ZERO })
+                cloud.faults().delay(if hangs { Duration::from_hours(2) } else { Duration::ZERO });
             }
             Service::Job(job) => job.hangs.store(hangs, Ordering::Relaxed),
             Service::File(_) | Service::Nothing => {}
