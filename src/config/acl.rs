@@ -81,7 +81,7 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
             && !tls
             && !address.ip().is_loopback()
         {
-            let advice = "write certificate, or tls_cert and tls_key, or listen on loopback or a unix socket";
+            let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
             reader.scope.diagnostics.error(text.at, &text.key, "would take and give unencrypted tokens", advice);
         }
         if endpoints.contains(&endpoint) {

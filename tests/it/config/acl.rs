@@ -174,7 +174,7 @@ fn every_error_comes_with_advice() {
         "0.0.0.0:8500",
         &[concat!(
             "a.toml:2:10: acl.listen: would take and give unencrypted tokens; ",
-            "write certificate, or tls_cert and tls_key, or listen on loopback or a unix socket"
+            "write tls_cert and tls_key, or listen on loopback or a unix socket"
         )],
     );
     changed(

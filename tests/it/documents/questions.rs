@@ -11,7 +11,7 @@ const QUESTIONS: &[(&str, &str, &str)] = &[
     ("How long does the first command take?", "README.md#try-it", "two minutes"),
     ("How do I install it on Debian?", "docs/installation.md#debian-and-ubuntu", "apt install"),
     ("How do I install it on Fedora?", "docs/installation.md#rhel-and-fedora", "dnf install"),
-    ("How large is it, and what does it need?", "docs/installation.md#what-you-need-to-build", "2.9 MB"),
+    ("How large is it, and what does it need?", "docs/installation.md#what-you-need-to-build", "3 MB"),
     ("How do I set up a VM?", "docs/tutorials/vm-with-systemd.md", "keyward init azure-vm"),
     ("How do I set up a pod?", "docs/tutorials/aks-sidecar.md", "keyward init aks"),
     ("How do pods get secrets by annotations?", "docs/kubernetes-injector.md", "keyward.dev/inject"),
