@@ -241,6 +241,7 @@ mod tests {
         check("status ", None);
     }
 
+    #[cfg(feature = "dev")]
     #[test]
     fn fish_completes_the_faults_of_the_demonstration_with_their_help() {
         let lines = fish_values(&crate::cli::command(), "");
