@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -11,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -189,11 +191,6 @@ impl WatchedOutput {
         self.folder = folder.or(self.folder);
     }
 
-    /// Returns the path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Waits for a change of the file, by this or another process.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
@@ -204,6 +201,57 @@ impl WatchedOutput {
         let path = self.path.clone();
         let now = tokio::task::spawn_blocking(move || fingerprint(&path)).await.ok().flatten();
         now.is_none() || now != self.fingerprint
+    }
+}
+
+/// Outputs that one task writes, watched together.
+#[derive(Debug)]
+pub(crate) struct WatchedOutputs {
+    watch: OutputWatch,
+    outputs: Vec<WatchedOutput>,
+}
+
+impl WatchedOutputs {
+    /// Creates a watch of no file.
+    pub(crate) const fn new(watch: OutputWatch) -> Self {
+        Self { watch, outputs: Vec::new() }
+    }
+
+    /// Watches these files as they are now, and no others. Call it after each write.
+    pub(crate) async fn renew(&mut self, paths: &[PathBuf]) {
+        self.outputs.retain(|output| paths.contains(&output.path));
+        for path in paths {
+            if !self.outputs.iter().any(|output| output.path == *path) {
+                self.outputs.push(self.watch.file(path));
+            }
+        }
+        for output in &mut self.outputs {
+            output.renew().await;
+        }
+    }
+
+    /// Watches nothing until the next write.
+    pub(crate) fn clear(&mut self) {
+        self.outputs.clear();
+    }
+
+    /// Returns true if one of them differs from what was written.
+    pub(crate) async fn is_changed(&self) -> bool {
+        let mut is_changed = false;
+        for output in &self.outputs {
+            is_changed |= output.is_changed().await;
+        }
+        is_changed
+    }
+
+    /// Waits for a change of one of them, by this or another process.
+    pub(crate) async fn changed(&self) {
+        let mut changes: Vec<_> = self.outputs.iter().map(|output| Box::pin(output.changed())).collect();
+        poll_fn(|context| {
+            let is_changed = changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready());
+            if is_changed { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 

@@ -29,7 +29,7 @@ struct Registration {
     outcome: Option<RotationOutcome>,
 }
 
-/// Result of a rotation: the new certificate, or the reason why the old one stays, which holds no secret.
+/// Result of a rotation: the new certificate, or a text that says what has failed and which certificate is in use. It holds no secret.
 pub type RotationOutcome = Result<RotatedCertificate, String>;
 
 /// A certificate that took the place of another one.
@@ -45,6 +45,7 @@ pub struct RotatedCertificate {
 #[derive(Debug, Clone)]
 pub struct Rotation {
     name: String,
+    id: u64,
     session: String,
     signal: RefreshSignal,
     registry: RotationRegistry,
@@ -76,8 +77,9 @@ impl RotationRegistry {
         let state = self.0.lock();
         let newest = state.certificates.iter().filter_map(|(name, all)| Some((name, all.last()?)));
         let permitted = newest.filter(|(_, registration)| permits(&registration.session));
-        let rotation = |(name, Registration { session, signal, .. }): (&String, &Registration)| Rotation {
+        let rotation = |(name, Registration { id, session, signal, .. }): (&String, &Registration)| Rotation {
             name: name.clone(),
+            id: *id,
             session: session.clone(),
             signal: signal.clone(),
             registry: self.clone(),
@@ -102,11 +104,10 @@ impl Rotation {
         self.signal.request()
     }
 
-    /// Waits until the requested rotation is complete. `None` if the certificate is kept no longer.
+    /// Waits until the requested rotation is complete. `None` if a reload has replaced or removed the certificate.
     pub async fn outcome(&self) -> Option<RotationOutcome> {
         self.signal.wait().await;
-        let state = self.registry.0.lock();
-        state.certificates.get(&self.name)?.last()?.outcome.clone()
+        self.registry.0.lock().find(&self.name, self.id)?.outcome.clone()
     }
 }
 
@@ -187,6 +188,11 @@ mod tests {
         old.complete(Err("too late".to_owned()));
         assert_eq!(rotation.outcome().await, Some(Ok(rotated("2"))));
         drop(old);
+        let newer = registry.register("web", "main", Clock::default());
+        newer.complete(Ok(rotated("3")));
+        assert_eq!(rotation.outcome().await, Some(Ok(rotated("2"))), "that of the certificate that was asked");
+        drop(new);
+        assert_eq!(rotation.outcome().await, None);
         assert_eq!(registry.certificates(|_| true).len(), 1);
     }
 }

@@ -1,7 +1,8 @@
 //! Replaces several files together: a symlink leads to a folder that holds them, and is replaced as a whole.
 //!
 //! A reader that resolves the symlink once, by opening the folder or by reading where the link leads to, sees files that belong
-//! together. The previous folder stays until the next replacement, for readers that are still in it. Blocks.
+//! together. The previous folder stays until the next replacement, for readers that are still in it, unless its files have other rights
+//! than the new ones. Blocks.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -32,6 +33,8 @@ pub fn replace(path: &Path, files: &[(&str, &[u8])], attributes: &Attributes) ->
         atomic_file::replace_in(&version.folder, &path.join(file), bytes, attributes)?;
     }
     version.publish(path)?;
+    // Nobody keeps a right by the previous files that the new ones do not give.
+    let previous = previous.filter(|previous| has_rights(&parent, previous, path, attributes));
     remove_others(&parent, &name, &[Some(version.name.clone()), previous]);
     Ok(Outcome::Written)
 }
@@ -60,10 +63,15 @@ pub fn current(path: &Path) -> Option<PathBuf> {
 pub fn sweep(path: &Path) -> usize {
     let Ok((parent, name)) = Dir::open_parent(path) else { return 0 };
     let Ok(current) = current_version(&parent, &name, path) else { return 0 };
-    let mut folders: Vec<_> =
-        versions(&parent, &name).filter_map(|version| Some((modified(&parent, &version)?, version))).collect();
-    folders.sort();
-    let previous = folders.into_iter().map(|(_, version)| version).rfind(|version| Some(version) != current.as_ref());
+    let published = current.as_ref().and_then(|current| modified(&parent, current));
+    // A folder that is younger than the current one was never published.
+    let mut older: Vec<_> = versions(&parent, &name)
+        .filter(|version| Some(version) != current.as_ref())
+        .filter_map(|version| Some((modified(&parent, &version)?, version)))
+        .filter(|(time, _)| Some(*time) <= published)
+        .collect();
+    older.sort();
+    let previous = older.pop().map(|(_, version)| version);
     remove_others(&parent, &name, &[current, previous])
 }
 
@@ -161,6 +169,20 @@ fn holds(parent: &Dir, version: &OsStr, path: &Path, files: &[(&str, &[u8])], at
         && names.len() == files.len()
         && files.iter().all(|(file, bytes)| atomic_file::is_current_in(&folder, &path.join(file), bytes, attributes))
 }
+
+/// Returns true if all files of a folder have these attributes.
+fn has_rights(parent: &Dir, version: &OsStr, path: &Path, attributes: &Attributes) -> bool {
+    let Ok(folder) = rustix::fs::openat(parent, version, OPEN, Mode::empty()) else { return false };
+    let names: Vec<_> = list(&folder).collect();
+    let folder = Dir::from(folder);
+    names.iter().all(|name| {
+        let bytes = atomic_file::read_in(&folder, name, MAX_KEPT);
+        bytes.is_some_and(|bytes| atomic_file::is_current_in(&folder, &path.join(name), &bytes, attributes))
+    })
+}
+
+/// Greatest file of a previous folder that is kept, in bytes.
+const MAX_KEPT: usize = 1 << 20;
 
 /// Removes the folders and leftovers of this name but those to keep.
 fn remove_others(parent: &Dir, name: &OsStr, kept: &[Option<OsString>]) -> usize {

@@ -71,6 +71,10 @@ impl IssuedCertificate {
             return Err(Unusable::NoCertificate);
         }
         certificates.extend(chain.into_iter().flat_map(blocks));
+        // Files may lack it: a bundle holds no root.
+        if certificates.len() < 2 {
+            return Err(Unusable::OtherIssuer);
+        }
         Self::new(key, &certificates, now)
     }
 
@@ -109,6 +113,11 @@ impl IssuedCertificate {
         Life { begins: self.facts.begins, ends: self.facts.ends }
     }
 
+    /// Returns true once its end has come.
+    pub(super) fn has_ended(&self, now: SystemTime) -> bool {
+        self.facts.ends <= now
+    }
+
     /// Returns the serial number as Vault and OpenSSL print it, such as `1a:2b`.
     pub(super) fn serial(&self) -> String {
         // DER puts a zero before a number whose first bit is set.
@@ -118,6 +127,12 @@ impl IssuedCertificate {
 
     pub(super) fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// A number in `0.0..1.0` that is the same for a certificate in every process, and another one for each certificate.
+    pub(super) fn unit(&self) -> f64 {
+        let number = self.fingerprint.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        f64::from(number.unwrap_or_default()) / 4_294_967_296.0
     }
 
     /// The key: PKCS#8 in PEM, or the form that it was read in.
@@ -218,6 +233,7 @@ mod tests {
         check(&good, 0, Ok(2));
         check(&with("ca_chain", json!([])), 0, Ok(1));
         check(&with("ca_chain", Value::Null), 0, Ok(1));
+        check(&json!({ "certificate": leaf }), 0, Err(Unusable::OtherIssuer));
         check(&good, 2, Err(Unusable::Expired));
         check(&with("certificate", json!(authorities.leaf(&other, 2))), 0, Err(Unusable::OtherKey));
         check(&with("certificate", json!(root)), 0, Err(Unusable::Authority));

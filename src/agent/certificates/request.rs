@@ -152,7 +152,8 @@ impl CertificateRequest {
     /// Returns true unless the key comes from a file that holds another one now.
     pub(super) fn has_key(&self, key: &SecretString) -> bool {
         match &self.key {
-            KeyOrigin::File(path) => read_key(path).is_ok_and(|block| ct_eq(key, block.to_pem().as_bytes())),
+            // A key that cannot be read now takes no certificate away.
+            KeyOrigin::File(path) => read_key(path).ok().is_none_or(|block| ct_eq(key, block.to_pem().as_bytes())),
             KeyOrigin::Generated(_) | KeyOrigin::Server => true,
         }
     }

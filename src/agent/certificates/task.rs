@@ -5,10 +5,9 @@ mod report;
 mod requests;
 
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::backoff::Backoff;
 use keyward_credentials::credential_watch::CredentialPublisher;
 use keyward_machine::atomic_file::{Outcome, ReplaceError};
 use keyward_machine::clock::{Clock, ClockChanges, ClockReading};
@@ -25,7 +24,7 @@ use super::issued::{IssuedCertificate, Unusable};
 use super::metrics::IssuedCertificateMetrics;
 use super::output::NotReused;
 use crate::output_command::{CommandRunner, EarlierCommand, restore_command};
-use crate::output_watch::{OutputWatch, RestoreBackoff, WatchedOutput};
+use crate::output_watch::{OutputWatch, RestoreBackoff, WatchedOutputs};
 use crate::rotation::RotationHandle;
 use crate::secrets::{RetrySchedule, SecretRegistry};
 use crate::token::{Token, TokenWatch};
@@ -71,7 +70,7 @@ pub struct CertificateTask {
     is_command_abandoned: bool,
     commands: CommandRunner,
     /// Watch the files for changes by others.
-    watched: Vec<WatchedOutput>,
+    watched: WatchedOutputs,
     /// Time of the next check of the files, after an event on them.
     check_at: Option<ClockReading>,
     restore_backoff: RestoreBackoff,
@@ -89,12 +88,9 @@ pub struct CertificateTask {
 #[derive(Debug)]
 struct Current {
     certificate: Arc<IssuedCertificate>,
-    /// Random number in `0.0..1.0` that decides its times.
-    unit: f64,
     /// The files hold it.
     is_written: bool,
-    /// Its end was reported.
-    has_ended: bool,
+    is_end_reported: bool,
     /// It was requested by this process, at this time.
     issued: Option<ClockReading>,
 }
@@ -138,7 +134,7 @@ impl CertificateTask {
             command_pending: false,
             is_command_abandoned: false,
             commands: CommandRunner::new(deps.launcher.clone(), deps.clock.clone()),
-            watched: Vec::new(),
+            watched: WatchedOutputs::new(deps.outputs.clone()),
             check_at: None,
             restore_backoff: RestoreBackoff::default(),
             is_published: false,
@@ -180,7 +176,8 @@ impl CertificateTask {
                 }
                 Event::FilesChanged => self.check_at = Some(self.restore_backoff.check_at(&self.deps.clock)),
                 Event::CheckDue => self.check_files().await,
-                Event::DeliveryDue | Event::ClockChanged => {}
+                Event::ClockChanged => self.follow_clock(),
+                Event::DeliveryDue => {}
             }
             self.deliver(false).await;
             self.report();
@@ -199,7 +196,7 @@ impl CertificateTask {
             () = clock.sleep_until_some(request_at) => Event::RequestDue,
             () = clock.sleep_until_some(deliver_at) => Event::DeliveryDue,
             () = self.clock_changes.next() => Event::ClockChanged,
-            () = wait_for_change(&self.watched), if self.check_at.is_none() => Event::FilesChanged,
+            () = self.watched.changed(), if self.check_at.is_none() => Event::FilesChanged,
             () = clock.sleep_until_some(self.check_at) => Event::CheckDue,
         }
     }
@@ -229,14 +226,21 @@ impl CertificateTask {
     }
 
     fn set_current(&mut self, certificate: IssuedCertificate, issued: Option<ClockReading>) {
-        let unit = random_unit();
         let certificate = Arc::new(certificate);
-        self.current = Some(Current { certificate, unit, is_written: false, has_ended: false, issued });
+        self.current = Some(Current { certificate, is_written: false, is_end_reported: false, issued });
+    }
+
+    /// Takes an end back that only a wrong wall clock has shown.
+    fn follow_clock(&mut self) {
+        let now = self.deps.clock.now().wall;
+        if let Some(current) = &mut self.current {
+            current.is_end_reported &= current.certificate.has_ended(now);
+        }
     }
 
     /// Time at which the certificate ends, unless that was reported.
     fn ends(&self) -> Option<ClockReading> {
-        let current = self.current.as_ref().filter(|current| !current.has_ended)?;
+        let current = self.current.as_ref().filter(|current| !current.is_end_reported)?;
         let now = self.deps.clock.now();
         Some(now + current.certificate.life().ends.duration_since(now.wall).unwrap_or_default())
     }
@@ -247,10 +251,10 @@ impl CertificateTask {
         let now = self.deps.clock.now();
         let not_before = self.retries.not_before();
         match &self.current {
-            Some(current) if !current.has_ended => {
+            Some(current) if !current.certificate.has_ended(now.wall) => {
                 let earliest = now.wall_time_of(not_before);
-                let at =
-                    self.options.renewal.next_request(current.certificate.life(), earliest, now.wall, current.unit);
+                let (life, unit) = (current.certificate.life(), current.certificate.unit());
+                let at = self.options.renewal.next_request(life, earliest, now.wall, unit);
                 let wait = at.duration_since(now.wall).unwrap_or_default();
                 current.is_written.then(|| (now + wait).later(not_before))
             }
@@ -268,16 +272,6 @@ impl CertificateTask {
             self.retries = RetrySchedule::new(self.deps.clock.now());
         }
     }
-}
-
-/// Waits for a change of one of the files.
-async fn wait_for_change(watched: &[WatchedOutput]) {
-    let mut changes: Vec<_> = watched.iter().map(|watched| Box::pin(watched.changed())).collect();
-    std::future::poll_fn(|context| {
-        let is_changed = changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready());
-        if is_changed { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 const RETRY_BASE: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 const RATE_LIMITED: &str = "too many rotations of this certificate: three, then one a minute";
 const UNDER_WAY: &str = "the rotation is under way";
-const GONE: &str = "the certificate is no longer in the configuration";
+const GONE: &str = "a reload has replaced or removed the certificate; GET /agent/v1/status shows it";
 
 /// Body of a response with the new certificate.
 #[derive(Debug, Serialize)]
@@ -43,7 +43,7 @@ pub(super) async fn rotate(rotation: Rotation, stop: CancellationToken) -> Respo
     let fail = |message: &str| retry_later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [message] }, AGAIN);
     match outcome {
         Some(Some(Ok(new))) => json(StatusCode::OK, &Rotated { certificate: rotation.name(), new: &new }),
-        Some(Some(Err(error))) => fail(&format!("the certificate was not replaced: {error}")),
+        Some(Some(Err(error))) => fail(&error),
         Some(None) => fail(GONE),
         None => fail(UNDER_WAY),
     }

@@ -198,7 +198,7 @@ impl SecretRegistry {
     }
 
     /// Takes one call for a secret that fails from the budget that all secrets share; false if it is used up.
-    pub(super) fn may_retry(&self) -> bool {
+    pub(crate) fn may_retry(&self) -> bool {
         self.0.retry_budget.try_take(self.0.deps.clock.now())
     }
 

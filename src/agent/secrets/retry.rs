@@ -43,10 +43,9 @@ impl RetrySchedule {
         *self = Self::new(now);
     }
 
-    /// Records a failure and plans the next try. While the server answers, that is at most `interval` away (5 s to 5 min), and
-    /// sooner while `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in
-    /// `0.0..1.0`.
-    pub(crate) fn record_failure(
+    /// Records a failure of what is read at an interval, and plans the next try: at most `interval` away (5 s to 5 min), else as
+    /// [`RetrySchedule::record_failure_within`].
+    pub(super) fn record_failure(
         &mut self,
         now: ClockReading,
         failure: ReadFailure,
@@ -55,21 +54,35 @@ impl RetrySchedule {
         budget: &QuickRetryBudget,
         unit: f64,
     ) {
+        let longest = interval.clamp(MIN_WAIT_BOUND, MAX_WAIT_BOUND);
+        self.record_failure_within(now, failure, retry_after, longest, budget, unit);
+    }
+
+    /// Records a failure and plans the next try. While the server answers, that is `longest` away, or a tenth less, and sooner while
+    /// `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in `0.0..1.0`.
+    pub(crate) fn record_failure_within(
+        &mut self,
+        now: ClockReading,
+        failure: ReadFailure,
+        retry_after: Option<Duration>,
+        longest: Duration,
+        budget: &QuickRetryBudget,
+        unit: f64,
+    ) {
         if self.last.is_none_or(|last| std::mem::discriminant(&last) != std::mem::discriminant(&failure)) {
             self.failures = 0;
         }
         self.last = Some(failure);
-        let slow = interval.clamp(MIN_WAIT_BOUND, MAX_WAIT_BOUND);
         let wait = match failure {
             ReadFailure::Outage => Backoff::UPSTREAM.with_failures(self.failures).next(unit),
-            ReadFailure::Unusable => slow.mul_f64(0.1f64.mul_add(unit, 0.9)),
+            ReadFailure::Unusable => longest.mul_f64(0.1f64.mul_add(unit, 0.9)),
             ReadFailure::Final => NEVER,
             ReadFailure::Refused(_) => {
                 let quick = Backoff::UPSTREAM.with_failures(self.failures).next_half_jitter(unit);
-                if quick < slow.mul_f64(0.9) && budget.try_take(now) {
+                if quick < longest.mul_f64(0.9) && budget.try_take(now) {
                     quick
                 } else {
-                    slow.mul_f64(0.1f64.mul_add(unit, 0.9))
+                    longest.mul_f64(0.1f64.mul_add(unit, 0.9))
                 }
             }
         };

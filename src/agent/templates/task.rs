@@ -5,7 +5,6 @@ mod report;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use keyward_credentials::backoff::{Backoff, random_unit};
@@ -31,7 +30,7 @@ use super::evaluation::WrittenFile;
 use super::metrics::TemplateMetrics;
 use super::render::Rendered;
 use crate::output_command::{CommandRunner, EarlierCommand, OutputCommand, restore_command};
-use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
+use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutputs};
 use crate::secrets::SecretRegistry;
 use report::WAITING;
 
@@ -73,7 +72,7 @@ pub struct TemplateTask {
     /// Earlier tasks ended while the command ran; it has not succeeded since.
     is_command_abandoned: bool,
     /// Watch the output files for changes by others.
-    watched: Vec<WatchedOutput>,
+    watched: WatchedOutputs,
     /// Time of the next check of the file, after an event on it.
     check_at: Option<ClockReading>,
     /// This rendering only restores a file that was changed from outside.
@@ -93,7 +92,7 @@ impl TemplateTask {
         let is_delivered = false;
         let value = None;
         let command_pending = false;
-        let watched = options.file.iter().map(|file| deps.outputs.file(&file.destination)).collect();
+        let watched = WatchedOutputs::new(deps.outputs.clone());
         let check_at = None;
         let is_restoring = false;
         let restore_backoff = RestoreBackoff::default();
@@ -156,7 +155,7 @@ impl TemplateTask {
             }
             () = clock.sleep_until_some(self.retry_at) => true,
             () = clock.sleep_until_some(reread_at) => self.dependencies.reread_files(),
-            () = wait_for_change(&self.watched), if self.check_at.is_none() => {
+            () = self.watched.changed(), if self.check_at.is_none() => {
                 self.check_at = Some(self.restore_backoff.check_at(&clock));
                 false
             }
@@ -171,9 +170,7 @@ impl TemplateTask {
     async fn check_file(&mut self) -> bool {
         self.is_restoring = false;
         if self.is_delivered && self.retry_at.is_none() && !self.dependencies.has_changed() {
-            for watched in &self.watched {
-                self.is_restoring |= watched.is_changed().await;
-            }
+            self.is_restoring = self.watched.is_changed().await;
         }
         self.is_restoring
     }
@@ -268,15 +265,7 @@ impl TemplateTask {
         self.write.spawn_blocking(move || write(&file, &text, &files, &write_folders));
         let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
         let written = outcome? == Outcome::Written;
-        self.watched.retain(|watched| paths.iter().any(|path| path == watched.path()));
-        for path in paths {
-            if !self.watched.iter().any(|watched| watched.path() == path) {
-                self.watched.push(self.deps.outputs.file(&path));
-            }
-        }
-        for watched in &mut self.watched {
-            watched.renew().await;
-        }
+        self.watched.renew(&paths).await;
         if written {
             self.command_pending = true;
             self.record_write();
@@ -329,16 +318,6 @@ impl TemplateTask {
             tracing::info!(event = "template.swept", template, files, "removed temporary files of interrupted writes");
         }
     }
-}
-
-/// Waits for a change of one of the files.
-async fn wait_for_change(watched: &[WatchedOutput]) {
-    let mut changes: Vec<_> = watched.iter().map(|watched| Box::pin(watched.changed())).collect();
-    std::future::poll_fn(|context| {
-        let is_changed = changes.iter_mut().any(|change| change.as_mut().poll(context).is_ready());
-        if is_changed { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 const RETRY_BASE: Duration = Duration::from_secs(1);

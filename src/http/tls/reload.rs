@@ -168,9 +168,10 @@ impl ServerTls {
         // Files that were there once and are gone leave the last configuration in use.
         let is_awaited = AtomicBool::new(certificate.is_awaited);
         let build = move || match certificate.server() {
-            Err(error) if is_awaited.load(Ordering::Relaxed) && is_missing(&error) => without_certificate(),
+            // Damaged files too: whoever writes the first certificate replaces them.
+            Err(_) if is_awaited.load(Ordering::Relaxed) => without_certificate(),
             result => {
-                is_awaited.fetch_and(result.is_err(), Ordering::Relaxed);
+                is_awaited.store(false, Ordering::Relaxed);
                 result
             }
         };
@@ -181,11 +182,6 @@ impl ServerTls {
     pub(crate) fn current(&self) -> Arc<rustls::ServerConfig> {
         self.0.current()
     }
-}
-
-/// Returns true if a file of a certificate does not exist.
-fn is_missing(error: &CertificateError) -> bool {
-    matches!(error, CertificateError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
 impl From<Arc<rustls::ServerConfig>> for ServerTls {

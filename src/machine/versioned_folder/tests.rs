@@ -96,14 +96,23 @@ fn leftovers_are_swept_and_the_current_and_the_previous_folder_stay() {
     let leftover = folder.path().join(".web.0000000000000000");
     std::fs::create_dir(&leftover).unwrap();
     std::fs::write(leftover.join("key"), "k").unwrap();
-    let old = std::fs::File::open(&leftover).unwrap();
-    old.set_times(std::fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH)).unwrap();
     symlink(".web.0000000000000000", folder.path().join(".web.1111111111111111")).unwrap();
     std::fs::create_dir(folder.path().join(".website.0000000000000000")).unwrap();
     assert_eq!(sweep(&path), 2);
     let mut left = names(folder.path());
     left.retain(|name| name != ".website.0000000000000000");
     assert_eq!(left, kept);
+}
+
+#[test]
+fn no_file_keeps_the_rights_of_an_earlier_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("web");
+    let open = Attributes { mode: 0o644, ..PRIVATE };
+    for attributes in [&open, &PRIVATE] {
+        replace(&path, &[("key", b"k")], attributes).unwrap();
+    }
+    assert_eq!(names(folder.path()).len(), 2, "the symlink and its folder");
 }
 
 #[test]

@@ -317,6 +317,10 @@ async fn a_key_of_a_file_stays_for_every_certificate() {
     bench.ready(options.clone()).await;
     assert_eq!(bench.requests(), before, "it is used again");
     bench.end().await;
+    std::fs::remove_file(bench.path("own.pem")).unwrap();
+    bench.ready(options.clone()).await;
+    assert_eq!(bench.requests(), before, "a key that cannot be read takes no certificate away");
+    bench.end().await;
     write(&bench);
     bench.start(options);
     bench.until(|bench| bench.requests() == before + 1 && bench.reason().is_empty()).await;
@@ -396,6 +400,12 @@ async fn a_command_runs_after_each_change_and_is_repeated_until_it_succeeds() {
     bench.rotation().request();
     bench.rotation().outcome().await.unwrap().unwrap();
     assert_eq!(bench.read("runs").unwrap().lines().count(), count + 1);
+    std::fs::remove_file(&good).unwrap();
+    bench.rotation().request();
+    let error = bench.rotation().outcome().await.unwrap().unwrap_err();
+    let serial = bench.served().serial.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
+    let expected = format!("{} is in the files; what failed is repeated: ", serial.trim_start_matches("00:"));
+    assert!(error.contains(&expected) && error.contains("ended with code 1"), "{error}");
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! Delivery of a certificate: its files, their command, and changes of the files by others.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::Availability;
 use keyward_machine::atomic_file::{Outcome, ReplaceError};
 use keyward_machine::command::{CommandError, ProvidedEnv};
+use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 
 use super::CertificateTask;
@@ -42,11 +42,7 @@ impl CertificateTask {
         if self.deliver_at.is_some() || !self.current.as_ref().is_some_and(|current| current.is_written) {
             return;
         }
-        let mut is_changed = false;
-        for watched in &self.watched {
-            is_changed |= watched.is_changed().await;
-        }
-        if !is_changed {
+        if !self.watched.is_changed().await {
             return;
         }
         if self.options.on_missing == OnMissing::Leave {
@@ -58,26 +54,29 @@ impl CertificateTask {
         self.deliver(true).await;
     }
 
-    /// Writes the files if they do not hold the certificate yet, and runs the command after a change.
-    pub(super) async fn deliver(&mut self, is_restoring: bool) {
+    /// Writes the files if they do not hold the certificate yet, and runs the command after a change. Returns what has failed.
+    pub(super) async fn deliver(&mut self, is_restoring: bool) -> Option<String> {
         let clock = self.deps.clock.clone();
         if self.deliver_at.is_some_and(|at| !clock.has_reached(at)) {
-            return;
+            return None;
         }
         self.deliver_at = None;
-        let Some(current) = self.current.as_ref().filter(|current| !current.has_ended) else { return };
+        let now = clock.now().wall;
+        let current = self.current.as_ref().filter(|current| !current.certificate.has_ended(now))?;
         if current.is_written && !self.command_pending {
-            return;
+            return None;
         }
         match self.write_and_run(is_restoring).await {
             Ok(()) => {
                 self.write_backoff.reset();
                 self.record_delivery();
+                None
             }
             Err(error) => {
                 let wait = self.write_backoff.next_half_jitter(random_unit());
                 self.deliver_at = Some(clock.now() + wait);
                 self.report_delivery_failure(&error, wait);
+                Some(ErrorCode::tag(Some(error.code()), &format_chain(&error)))
             }
         }
     }
@@ -89,6 +88,8 @@ impl CertificateTask {
             let has_command = self.options.command.is_some();
             self.write.spawn_blocking(move || output.write(&certificate, &digest, has_command));
             let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
+            // The last step of a write comes after the new files are in place.
+            self.command_pending |= has_command && outcome.is_err();
             let outcome = outcome?;
             self.watch_files().await;
             if let Some(current) = &mut self.current {
@@ -121,15 +122,6 @@ impl CertificateTask {
     async fn watch_files(&mut self) {
         let output = self.options.output.clone();
         let paths = tokio::task::spawn_blocking(move || output.watched_paths()).await;
-        let paths: Vec<PathBuf> = paths.unwrap_or_default();
-        self.watched.retain(|watched| paths.iter().any(|path| path == watched.path()));
-        for path in paths {
-            if !self.watched.iter().any(|watched| watched.path() == path) {
-                self.watched.push(self.deps.outputs.file(&path));
-            }
-        }
-        for watched in &mut self.watched {
-            watched.renew().await;
-        }
+        self.watched.renew(&paths.unwrap_or_default()).await;
     }
 }

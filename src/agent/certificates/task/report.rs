@@ -25,8 +25,9 @@ impl CertificateTask {
     /// Reports the state: the certificate in use and its times, or the reason why there is none.
     pub(super) fn report(&self) {
         let health = &self.deps.health;
+        let now = self.deps.clock.now().wall;
         match &self.current {
-            Some(current) if !current.has_ended => {
+            Some(current) if !current.certificate.has_ended(now) => {
                 self.set_times(current);
                 health.set_note(Some(self.describe(current)));
                 // A failed write or command was reported when it failed.
@@ -98,7 +99,8 @@ impl CertificateTask {
     fn renewal_time(&self, current: &Current) -> SystemTime {
         let now = self.deps.clock.now();
         let not_before = now.wall_time_of(self.retries.not_before());
-        self.options.renewal.next_request(current.certificate.life(), not_before, now.wall, current.unit)
+        let (life, unit) = (current.certificate.life(), current.certificate.unit());
+        self.options.renewal.next_request(life, not_before, now.wall, unit)
     }
 
     fn set_times(&self, current: &Current) {
@@ -202,8 +204,9 @@ impl CertificateTask {
 
     /// Records that the certificate has ended, and that no other one has taken its place.
     pub(super) fn record_end(&mut self) {
-        let Some(current) = &mut self.current else { return };
-        current.has_ended = true;
+        let now = self.deps.clock.now().wall;
+        let Some(current) = self.current.as_mut().filter(|current| current.certificate.has_ended(now)) else { return };
+        current.is_end_reported = true;
         tracing::warn!(
             event = "certificate.ended",
             certificate = self.options.name,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use keyward_credentials::backoff::random_unit;
-use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_rfc3339;
@@ -15,7 +14,7 @@ use crate::certificates::request::{PrepareError, PreparedRequest};
 use crate::rotation::RotatedCertificate;
 use crate::secrets::{Permit, ReadFailure};
 use crate::server_client::{CallError, TokenVerdict};
-use crate::token::{Generation, Token};
+use crate::token::Token;
 
 /// Reason why a certificate was not issued.
 #[derive(Debug, thiserror::Error)]
@@ -49,52 +48,70 @@ impl CertificateTask {
     /// Requests and delivers another certificate, whatever the time, and tells the outcome to those that have asked.
     pub(super) async fn rotate(&mut self) {
         let before = self.current.as_ref().map(|current| current.certificate.fingerprint().to_owned());
+        // In an outage, callers that ask cost no more calls than the retries of the session's secrets.
+        let may_call = self.request_error.is_none() || self.deps.registry.may_retry();
+        if may_call {
+            self.request().await;
+        }
         self.deliver_at = None;
-        self.request().await;
-        self.deliver(false).await;
+        let failed = self.deliver(false).await;
         let current =
             self.current.as_ref().filter(|current| before.as_deref() != Some(current.certificate.fingerprint()));
-        let outcome = match current {
-            Some(current) if self.deliver_at.is_none() => Ok(RotatedCertificate {
+        let outcome = match (current, failed) {
+            (Some(current), None) => Ok(RotatedCertificate {
                 serial: current.certificate.serial(),
                 expires: format_rfc3339(current.certificate.life().ends),
             }),
-            Some(_) => Err("its files or its command failed, which is repeated".to_owned()),
-            None => Err(match (&self.request_error, self.missing_token()) {
-                (_, Some(reason)) => reason,
-                (Some(error), None) => ErrorCode::tag(error.code, &error.text),
-                (None, None) => "it was not requested".to_owned(),
-            }),
+            (Some(current), Some(error)) => {
+                let serial = current.certificate.serial();
+                let place = if current.is_written { "in the files" } else { "not in the files yet" };
+                Err(format!("the new certificate {serial} is {place}; what failed is repeated: {error}"))
+            }
+            (None, _) if !may_call => Err(format!(
+                "the certificate was not requested: the session's retries are used up; the last request failed: {}",
+                self.reason_of_no_certificate()
+            )),
+            (None, _) => Err(format!("the certificate was not replaced: {}", self.reason_of_no_certificate())),
         };
         self.report();
         self.deps.rotation.complete(outcome);
     }
 
+    fn reason_of_no_certificate(&self) -> String {
+        match (self.missing_token(), &self.request_error) {
+            (Some(reason), _) => reason,
+            (None, Some(error)) => ErrorCode::tag(error.code, &error.text),
+            (None, None) => "it was not requested".to_owned(),
+        }
+    }
+
     /// Requests a certificate with a new key.
     pub(super) async fn request(&mut self) {
-        let prepared = self.prepare().await;
+        let prepared = match self.prepare().await {
+            Ok(prepared) => prepared,
+            Err(error) => return self.record_request_failure(&error),
+        };
         let registry = self.deps.registry.clone();
         let path = self.options.request.path();
         let permit = self.wait_for_answer(registry.circuit_breaker().acquire(&path)).await;
         // The token may have changed during the wait.
         self.update_token();
         let Some(token) = self.token.clone() else { return };
-        let result = match prepared {
-            Ok(prepared) => self.issue(&token, prepared, permit).await,
-            Err(error) => Err(error),
-        };
-        let is_ok = result.is_ok();
-        self.deps.metrics.get::<IssuedCertificateMetrics>().count_request(&self.options.name, is_ok);
-        let now = self.deps.clock.now();
-        match result {
+        match self.issue(&token, prepared, permit).await {
             Ok(certificate) => {
+                let now = self.deps.clock.now();
+                self.count_request(true);
                 // Not at once again, however short its life is.
                 self.retries.record_success(now + MIN_INTERVAL);
                 self.record_issue(&certificate, now);
                 self.set_current(certificate, Some(now));
             }
-            Err(error) => self.record_request_failure(&error, token.generation, now),
+            Err(error) => self.record_request_failure(&error),
         }
+    }
+
+    fn count_request(&self, is_ok: bool) {
+        self.deps.metrics.get::<IssuedCertificateMetrics>().count_request(&self.options.name, is_ok);
     }
 
     /// Makes or reads the key, and makes the request. An RSA key takes seconds of CPU time.
@@ -138,11 +155,17 @@ impl CertificateTask {
         }
     }
 
-    fn record_request_failure(&mut self, error: &IssueError, generation: Generation, now: ClockReading) {
+    fn record_request_failure(&mut self, error: &IssueError) {
+        self.count_request(false);
+        let now = self.deps.clock.now();
         let registry = self.deps.registry.clone();
         let mut retry_after = None;
-        let mut failure = ReadFailure::Unusable;
-        if let IssueError::Call { source, .. } = error {
+        let mut failure = match error {
+            IssueError::Unusable { .. } => ReadFailure::Unusable,
+            // The retries of what failed on this machine cost no call.
+            IssueError::Call { .. } | IssueError::Prepare(_) | IssueError::Broken => ReadFailure::Outage,
+        };
+        if let (IssueError::Call { source, .. }, Some(token)) = (error, &self.token) {
             let verdict = source.verdict();
             let is_suspect = verdict == TokenVerdict::Denied && registry.retry_budget().may_suspect_token(now);
             if verdict.suspects_token() || is_suspect {
@@ -152,17 +175,26 @@ impl CertificateTask {
             retry_after = source.retry_after();
             failure = match source {
                 _ if verdict == TokenVerdict::Unavailable => ReadFailure::Outage,
-                CallError::Status { status: 403, .. } => ReadFailure::Refused(generation),
-                // Whoever corrects the request changes the configuration or the role.
+                CallError::Status { .. } => ReadFailure::Refused(token.generation),
+                // The server may have issued one.
                 _ => ReadFailure::Unusable,
             };
         }
-        let interval = registry.deps().interval;
-        self.retries.record_failure(now, failure, retry_after, interval, registry.retry_budget(), random_unit());
+        // An answer that cannot be used may be another certificate each time.
+        let is_slow = failure != ReadFailure::Unusable || !registry.may_retry();
+        let longest = if is_slow { LONGEST_WAIT } else { WAIT_AFTER_ANSWER };
+        self.retries.record_failure_within(now, failure, retry_after, longest, registry.retry_budget(), random_unit());
         let wait = now.until(self.retries.not_before());
         self.report_request_failure(RequestError { code: error.code(), text: format_chain(error) }, wait, now);
     }
 }
+
+/// Time to the next request after a failed one, once the retries of the session's secrets are used up. With a tenth less, it is more than
+/// the hour that the request budget counts.
+const LONGEST_WAIT: Duration = Duration::from_mins(70);
+
+/// Time to the next request after an answer that cannot be used.
+const WAIT_AFTER_ANSWER: Duration = Duration::from_mins(5);
 
 /// Least time between two certificates, so that one whose life is some seconds makes no loop.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);

@@ -154,13 +154,53 @@ async fn many_certificates_of_a_session_share_its_budget() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
-    for number in 0..50 {
-        let mut options = bench.options();
-        options.name = format!("web{number}");
-        options.output.path = bench.path(&options.name);
-        bench.start(options);
+    for (status, at_least) in [(503, 1), (403, 50), (400, 50)] {
+        let before = bench.requests();
+        world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(status, "no")));
+        for number in 0..50 {
+            let mut options = bench.options();
+            options.name = format!("web{number}");
+            options.output.path = bench.path(&options.name);
+            bench.start(options);
+        }
+        sleep(MINUTE * 59).await;
+        let requests = bench.requests() - before;
+        assert!((at_least..=200).contains(&requests), "{requests} in an hour of {status}");
+        bench.end().await;
+        // The budget fills again.
+        sleep(HOUR * 3).await;
     }
-    sleep(HOUR).await;
-    assert!(bench.requests() <= 200, "{} in an hour", bench.requests());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rotations_of_a_refused_certificate_come_from_the_budget() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    bench.ready(bench.options()).await;
+    world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(400, "no")));
+    let before = bench.requests();
+    let mut last = String::new();
+    for _ in 0..300 {
+        if bench.rotation().request() == RefreshRequest::Accepted {
+            last = bench.rotation().outcome().await.unwrap().unwrap_err();
+        }
+        sleep(Duration::from_secs(12)).await;
+    }
+    let requests = bench.requests() - before;
+    assert!((10..=130).contains(&requests), "{requests} in an hour");
+    assert!(last.contains("[KW-1412]"), "{last}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_only_a_wrong_clock_has_shown_is_taken_back() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    bench.ready(bench.options()).await;
+    world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
+    world.driven.set_wall_by(20 * 86400);
+    bench.until(|bench| bench.state() == 3).await;
+    world.driven.set_wall_by(-20 * 86400);
+    bench.until(|bench| bench.reason().is_empty()).await;
 }

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
 
 const READS: usize = 100_000;
+const REPLACEMENTS: usize = 20;
 
 type Read = fn(&Path) -> std::io::Result<(String, String)>;
 
@@ -41,25 +44,26 @@ async fn a_reader_never_sees_a_key_that_fits_no_leaf() {
         options.output.form = form;
         bench.ready(options).await;
         let path = bench.path("web");
+        let (reads, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (count, stop) = (Arc::clone(&reads), Arc::clone(&is_over));
         let reader = std::thread::spawn(move || {
-            let (mut seen, mut reads) = (BTreeSet::new(), 0);
-            while reads < READS {
+            let mut seen = BTreeSet::new();
+            while !stop.load(Ordering::Relaxed) {
                 if let Ok(pair) = read(&path) {
                     seen.insert(pair);
-                    reads += 1;
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
             }
             seen
         });
         let mut replacements = 0;
-        while !reader.is_finished() {
-            // The clock is driven; the disk of the machine is not.
-            tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(20))).await.unwrap();
+        while replacements < REPLACEMENTS || reads.load(Ordering::Relaxed) < READS {
             sleep(Duration::from_secs(61)).await;
             assert_eq!(bench.rotation().request(), RefreshRequest::Accepted);
             bench.rotation().outcome().await.unwrap().unwrap();
             replacements += 1;
         }
+        is_over.store(true, Ordering::Relaxed);
         let seen = reader.join().unwrap();
         for (key, leaf) in &seen {
             fitting(key, leaf);

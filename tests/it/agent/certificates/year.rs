@@ -4,7 +4,7 @@ use keyward_agent::certificates::Window;
 
 use super::*;
 
-/// Nights from 03:00 to 05:00 UTC. The driven clock starts at a time of the day that matters not.
+/// Nights from 03:00 to 05:00 UTC. The driven clock starts at any time of the day.
 const NIGHT: Window = Window { start: Duration::from_hours(3), length: Duration::from_hours(2) };
 
 /// Time of the day.
@@ -14,6 +14,14 @@ fn of_day(time: SystemTime) -> Duration {
 
 fn in_night(time: SystemTime) -> bool {
     (NIGHT.start..=NIGHT.start + NIGHT.length).contains(&of_day(time))
+}
+
+/// Starts with a certificate of this life that is replaced at night.
+async fn ready_with_nights(bench: &mut Bench<'_>, ttl: Duration) {
+    let mut options = bench.options();
+    options.request.ttl = Some(ttl);
+    options.renewal = RenewalPolicy { window: Some(NIGHT), ..RenewalPolicy::default() };
+    bench.ready(options).await;
 }
 
 /// Times of the replacements within a span, to ten minutes. The certificate is valid all the time.
@@ -39,10 +47,7 @@ async fn a_year_keeps_its_windows() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.ttl = Some(DAY * 30);
-    options.renewal = RenewalPolicy { window: Some(NIGHT), ..RenewalPolicy::default() };
-    bench.ready(options).await;
+    ready_with_nights(&mut bench, DAY * 30).await;
     let times = replacements(&bench, DAY * 365).await;
     assert!((16..=20).contains(&times.len()), "{}", times.len());
     for time in &times {
@@ -57,10 +62,7 @@ async fn no_window_is_waited_for_near_the_end() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.ttl = Some(HOUR * 12);
-    options.renewal = RenewalPolicy { window: Some(NIGHT), ..RenewalPolicy::default() };
-    bench.ready(options).await;
+    ready_with_nights(&mut bench, HOUR * 12).await;
     let times = replacements(&bench, DAY * 14).await;
     assert!(times.iter().any(|time| !in_night(*time)), "none was outside of the nights");
     assert!(times.len() >= 28);
@@ -71,10 +73,7 @@ async fn an_outage_of_a_night_moves_the_replacement_to_the_next_one() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.ttl = Some(DAY * 30);
-    options.renewal = RenewalPolicy { window: Some(NIGHT), ..RenewalPolicy::default() };
-    bench.ready(options).await;
+    ready_with_nights(&mut bench, DAY * 30).await;
     let first = bench.served();
     let unavailable = CannedResponse::error(503, "Vault is sealed");
     world.faults().respond_always(Operation::Secret, Some(unavailable));
