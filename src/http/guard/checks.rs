@@ -46,7 +46,8 @@ impl Guard {
                 if !(plain && fields.host.is_some_and(|host| common.iter().any(|known| **known == *host.as_bytes()))) {
                     fields.check_host(request.uri(), hosts, *port)?;
                 }
-                fields.check_not_relayed(*required)?;
+                fields.check_not_relayed()?;
+                fields.check_deliberate(*required, admit, request.method())?;
                 fields.check_framing(*body_bytes, *chunked)?;
                 admit.admit(peer, self.own_uid, &fields, *required)?;
                 key_as_token = matches!(admit, AccessMode::Key(key) if fields.token_is(key));
@@ -144,6 +145,14 @@ impl<'a> GuardHeaders<'a> {
         plain.map(Cow::Borrowed).or_else(basic).or_else(|| self.authorization.map(Cow::Borrowed))
     }
 
+    /// Returns true if a client of cloud identities sends this. A URL can name a user and a password, which whoever fetches it sends as
+    /// Basic: that counts for clients of OAuth 2.0 alone, which post.
+    fn has_identity_header(&self, method: &Method) -> bool {
+        let is_basic = |value: &[u8]| value.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"Basic "));
+        self.identity.or(self.key).or(self.token).is_some()
+            || self.authorization.is_some_and(|value| *method == Method::POST || !is_basic(value))
+    }
+
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), GuardRejection> {
         let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
             return reject(StatusCode::BAD_REQUEST, "host", "the Host header is missing or unreadable");
@@ -165,20 +174,34 @@ impl<'a> GuardHeaders<'a> {
         Ok(())
     }
 
-    fn check_not_relayed(&self, required: RequiredHeader) -> Result<(), GuardRejection> {
+    fn check_not_relayed(&self) -> Result<(), GuardRejection> {
         if self.relayed {
             return reject(StatusCode::BAD_REQUEST, "forwarded", "requests forwarded by a proxy are not allowed");
         }
+        Ok(())
+    }
+
+    /// Checks for the header by which a client shows that it means this API: one that fetches the URL of another does not send it.
+    fn check_deliberate(
+        &self,
+        required: RequiredHeader,
+        admit: &AccessMode,
+        method: &Method,
+    ) -> Result<(), GuardRejection> {
         match self.request {
             Some(value) if value.as_bytes() == b"true" => Ok(()),
             None if required == RequiredHeader::None => Ok(()),
-            None if required == RequiredHeader::Identity => {
-                if self.identity_key().is_some() {
-                    return Ok(());
+            None if required == RequiredHeader::Identity => match admit {
+                // Nobody has the key by chance.
+                AccessMode::Key(_) => Ok(()),
+                AccessMode::SocketPeers | AccessMode::AnyLocalUser | AccessMode::Callers => {
+                    if self.has_identity_header(method) {
+                        return Ok(());
+                    }
+                    let message = "the request has neither X-IDENTITY-HEADER nor Authorization nor X-Keyward-Key";
+                    reject(StatusCode::UNAUTHORIZED, "request_header", message)
                 }
-                let message = "the request has neither X-IDENTITY-HEADER nor Authorization nor X-Keyward-Key";
-                reject(StatusCode::UNAUTHORIZED, "request_header", message)
-            }
+            },
             Some(_) => reject(StatusCode::PRECONDITION_FAILED, "request_header", "X-Vault-Request must be true"),
             None => {
                 let message = "the header X-Vault-Request: true is missing";
@@ -234,20 +257,23 @@ impl AccessMode {
                 reject(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
             }
             (Self::Key(key), _) if required == RequiredHeader::Identity => {
-                check_key(key, fields.identity_key().as_deref())
+                check_key(key, fields.identity_key().as_deref(), required)
             }
-            (Self::Key(key), _) => check_key(key, fields.key.or(fields.token)),
+            (Self::Key(key), _) => check_key(key, fields.key.or(fields.token), required),
         }
     }
 }
 
-fn check_key(key: &SecretString, presented: Option<&[u8]>) -> Result<(), GuardRejection> {
+fn check_key(key: &SecretString, presented: Option<&[u8]>, required: RequiredHeader) -> Result<(), GuardRejection> {
     match presented {
         Some(presented) if secret::ct_eq(key, presented) => Ok(()),
         Some(_) => reject(StatusCode::FORBIDDEN, "key", "wrong key for this listener"),
         None => {
-            let message =
-                "this listener requires its key: send it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer";
+            let message = if required == RequiredHeader::Identity {
+                "this listener requires its key: send it in X-IDENTITY-HEADER, Authorization or X-Keyward-Key"
+            } else {
+                "this listener requires its key: send it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer"
+            };
             reject(StatusCode::UNAUTHORIZED, "key", message)
         }
     }
@@ -277,7 +303,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
 }
 
-/// Returns the password of `Authorization: Basic`: the secret of an OAuth client (RFC 6749, 2.3.1), which is encoded as in a form.
+/// Returns the password of `Authorization: Basic`: the secret of an OAuth client (RFC 6749, 2.3.1), in which a plus sign stands
+/// for itself: keys have none, and some clients do not encode it.
 fn basic_password(value: &[u8]) -> Option<Vec<u8>> {
     let (scheme, credentials) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {

@@ -97,6 +97,9 @@ fn callers_get_the_identities_of_their_rules_and_must_still_send_a_header() {
         let any = (HEADER, "any");
         assert_eq!(scene.ask(&url(&scene, ARM), &[any]).status, 200);
         assert_eq!(scene.ask(&url(&scene, ARM), &[]).status, 401);
+        // So does a client that fetches a URL with a user and a password.
+        assert_eq!(scene.ask(&url(&scene, ARM), &[("Authorization", "Basic eDp5")]).status, 401);
+        assert_eq!(scene.ask(&url(&scene, ARM), &[("Authorization", "any")]).status, 200);
         let other = scene.url("other", FORM);
         let answer = scene.ask(&format!("{other}?resource=https://vault.azure.net&{VERSION}"), &[any]);
         assert_eq!((answer.status, &answer.body["message"]), (403, &json!("caller tools may not use that identity")));
