@@ -1,18 +1,13 @@
 //! Origin of the tokens that tools of this machine get, each for one resource.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use keyward_machine::clock::Clock;
 
 use super::attempts::Persistence;
 use super::consumable_file::ConsumedSecrets;
-use super::error::config_error;
 use super::jwt_file::JwtFileSource;
-use super::{
-    CloudIdentityOptions, GcpIdentityOptions, IdentityError, IdentityMethod, IdentityProof, IdentitySource,
-    JwtFileOptions,
-};
+use super::{CloudIdentityOptions, GcpIdentityOptions, IdentityError, IdentityMethod, IdentitySource, JwtFileOptions};
 
 /// Identity of the machine of which tools get tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,21 +33,16 @@ impl IdentityTokenOrigin {
         }
     }
 
-    /// Gets a token for a resource once, without retries, for a check. Returns its end.
+    /// Creates a source that asks once, without retries, for a check. Makes no request.
     ///
     /// # Errors
-    /// There is no token, or it names no end.
-    pub async fn try_token(&self, resource: &str, clock: Clock) -> Result<SystemTime, IdentityError> {
-        let source = match self {
-            Self::Cloud(options) => cloud(options, resource).build_with(Persistence::single(clock))?,
-            Self::Gcp(options) => gcp(options, resource).build_with(Persistence::single(clock))?,
-            Self::File(_) => self.build(resource, clock)?,
-        };
-        let end = match source.prove().await? {
-            IdentityProof::Signed(signed) => signed.claims.and_then(|claims| claims.exp),
-            _ => None,
-        };
-        end.ok_or_else(|| config_error("the token names no end (exp)".to_owned(), None))
+    /// The environment variables of a cloud identity are incomplete.
+    pub(crate) fn build_once(&self, resource: &str, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        match self {
+            Self::Cloud(options) => cloud(options, resource).build_with(Persistence::single(clock)),
+            Self::Gcp(options) => gcp(options, resource).build_with(Persistence::single(clock)),
+            Self::File(_) => self.build(resource, clock),
+        }
     }
 
     /// Returns the method of a login by a token for this resource, which needs the same of the machine.

@@ -6,7 +6,7 @@ use keyward_credentials::jwt::UnverifiedClaims;
 use serde::Serialize;
 
 use super::request::{FormError, FormRequest, FormResponse, FoundToken};
-use crate::json_response::{json, retry_later};
+use crate::json_response::json;
 
 /// Version of the API.
 const API_VERSION: &str = "2019-08-01";
@@ -73,8 +73,5 @@ fn check_identity(request: &FormRequest<'_>, claims: &UnverifiedClaims) -> Resul
 
 pub(super) fn write_error(error: &FormError) -> FormResponse {
     let body = ErrorResponse { status: error.status.as_u16(), message: &error.message };
-    match error.retry_after {
-        Some(wait) => retry_later(error.status, &body, wait),
-        None => json(error.status, &body),
-    }
+    error.to_response(&body)
 }

@@ -7,7 +7,7 @@ use keyward_telemetry::time_format::format_rfc3339;
 use serde::Serialize;
 
 use super::request::{FormError, FormRequest, FormResponse};
-use crate::json_response::{json, retry_later};
+use crate::json_response::json;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -42,8 +42,5 @@ pub(super) fn respond(request: &FormRequest<'_>) -> Result<FormResponse, FormErr
 
 pub(super) fn write_error(refusal: &FormError) -> FormResponse {
     let body = ErrorResponse { code: refusal.outcome, message: &refusal.message };
-    match refusal.retry_after {
-        Some(wait) => retry_later(refusal.status, &body, wait),
-        None => json(refusal.status, &body),
-    }
+    refusal.to_response(&body)
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::request::{FormError, FormRequest, FormResponse, FoundToken};
-use crate::json_response::{json, retry_later};
+use crate::json_response::json;
 
 #[derive(Serialize)]
 struct TokenResponse<'a> {
@@ -44,8 +44,5 @@ pub(super) fn write_error(refusal: &FormError) -> FormResponse {
         _ => "invalid_request",
     };
     let body = ErrorResponse { error, error_description: &refusal.message };
-    match refusal.retry_after {
-        Some(wait) => retry_later(refusal.status, &body, wait),
-        None => json(refusal.status, &body),
-    }
+    refusal.to_response(&body)
 }

@@ -14,7 +14,7 @@ use super::form::Form;
 use super::metrics::{IdentityApiMetrics, IdentityRequestLabels};
 use super::request::{FormError, FormRequest, FormResponse};
 use super::{IdentityApiDeps, IdentityApiOptions};
-use crate::callers::{CallerRefusal, CallerRoute};
+use crate::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
 use crate::identity_tokens::IdentityTokens;
 use crate::json_response::{error, method_not_allowed, rejection_response};
 
@@ -70,24 +70,27 @@ impl IdentityApi {
             return ResponseFuture::ready(self.count(method_not_allowed(allowed)));
         }
         let audited = AuditedRequest::from_extensions(request.extensions()).cloned();
-        let authorized = self.authorize(&identity, &request).map(drop);
-        if let (true, Ok(())) = (form.is_post, &authorized) {
-            let this = Arc::clone(self);
-            return ResponseFuture::waiting(async move {
-                let body = read_body(request.into_body()).await;
-                let responded = body.and_then(|body| this.answer(form, &identity, &body));
-                this.finish(form, &identity, audited.as_ref(), responded)
-            });
+        let (found, caller) = match self.authorize(&identity, &request) {
+            Ok((found, caller)) => (found, caller.to_waiting()),
+            Err(refusal) => {
+                return ResponseFuture::ready(self.finish(form, &identity, audited.as_ref(), Err(refusal)));
+            }
+        };
+        if !form.is_post {
+            let query = request.uri().query().unwrap_or_default().as_bytes();
+            let responded = FormRequest::new(found, query).and_then(|request| (form.respond)(&request));
+            return ResponseFuture::ready(self.finish(form, &identity, audited.as_ref(), responded));
         }
-        let query = request.uri().query().unwrap_or_default().as_bytes();
-        let responded = authorized.and_then(|()| self.answer(form, &identity, query));
-        ResponseFuture::ready(self.finish(form, &identity, audited.as_ref(), responded))
-    }
-
-    /// Answers a request that may use the identity.
-    fn answer(&self, form: &Form, identity: &str, parameters: &[u8]) -> Result<FormResponse, FormError> {
-        let identity = self.identity(identity)?;
-        (form.respond)(&FormRequest::new(identity, parameters)?)
+        let (this, found) = (Arc::clone(self), found.clone());
+        ResponseFuture::waiting(async move {
+            let body = read_body(request.into_body()).await;
+            let responded = body.and_then(|body| {
+                // The process may have ended meanwhile, and another one may have its number.
+                caller.map_or(Ok(()), |caller| caller.check())?;
+                (form.respond)(&FormRequest::new(&found, &body)?)
+            });
+            this.finish(form, &identity, audited.as_ref(), responded)
+        })
     }
 
     /// Records an answer, and writes a refusal as the form's clients read it.
@@ -138,8 +141,12 @@ impl IdentityApi {
         })
     }
 
-    /// Returns the identity of a request that may use it.
-    fn authorize<B>(&self, identity: &str, request: &Request<B>) -> Result<&IdentityTokens, FormError> {
+    /// Returns the identity of a request that may use it, and the caller.
+    fn authorize<'a, B>(
+        &'a self,
+        identity: &str,
+        request: &'a Request<B>,
+    ) -> Result<(&'a IdentityTokens, AdmittedCaller<'a>), FormError> {
         let caller = self.deps.callers.admit(request, &[CallerRoute::Identity])?;
         // Before the lookup, so that the response does not reveal which identities exist.
         caller.check_identity(identity)?;
@@ -147,7 +154,7 @@ impl IdentityApi {
         if let Some(audited) = AuditedRequest::from_extensions(request.extensions()) {
             audited.use_token(&identity.name().into(), None);
         }
-        Ok(identity)
+        Ok((identity, caller))
     }
 
     /// Logs a refusal, at a limited rate. Those of callers are logged by their rules.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
 use super::request::{FormError, FormRequest, FormResponse, FoundToken};
-use crate::json_response::{Errors, error, json, retry_later, with_body};
+use crate::json_response::{Errors, json, with_body};
 
 #[derive(Serialize)]
 struct TokenResponse<'a> {
@@ -33,8 +33,5 @@ pub(super) fn respond(request: &FormRequest<'_>) -> Result<FormResponse, FormErr
 }
 
 pub(super) fn write_error(refusal: &FormError) -> FormResponse {
-    match refusal.retry_after {
-        Some(wait) => retry_later(refusal.status, &Errors { errors: [&refusal.message] }, wait),
-        None => error(refusal.status, &refusal.message),
-    }
+    refusal.to_response(&Errors { errors: [&refusal.message] })
 }

@@ -77,6 +77,19 @@ impl Fetch for TokenFetch {
     }
 }
 
+/// Gets a token for a resource once, without retries, for a check: what the keeper would refuse is an error here too. Returns its end.
+///
+/// # Errors
+/// There is no token that tools could use.
+pub async fn try_token(
+    origin: &IdentityTokenOrigin,
+    resource: &str,
+    clock: Clock,
+) -> Result<SystemTime, IdentityError> {
+    let fetch = TokenFetch::new(origin.build_once(resource, clock.clone())?, resource, clock);
+    Ok(fetch.fetch().await?.exp)
+}
+
 /// Fetches the credentials of a role of AWS, for a token of the machine.
 #[derive(Debug)]
 pub(super) struct RoleFetch {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{BoxFuture, join_all};
-use keyward_credentials::backoff::{Backoff, random_unit};
+use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::{Availability, CredentialPublisher, credential_channel};
-use keyward_machine::clock::{Clock, ClockReading};
+use keyward_machine::clock::{Clock, ClockChanges, ClockReading};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::metrics::Metrics;
@@ -20,6 +20,7 @@ use super::metrics::{IdentityCallLabels, IdentityTokenMetrics};
 use super::tokens::{IdentityTokens, RoleCredentials};
 use super::{IdentityTokenOptions, schedule};
 use crate::identity::{AwsCredentials, IdentityError};
+use crate::retry_budget::{FailureCause, RetryBudget};
 use crate::token::{ClientToken, Generation, Lease, Token, TokenKind};
 
 /// Collaborators of the keeper of an identity's tokens.
@@ -131,7 +132,7 @@ pub(super) struct Keeper<F: Fetch, P> {
     parts: KeeperParts,
     fetch: Arc<F>,
     publisher: CredentialPublisher<P>,
-    backoff: Backoff,
+    budget: RetryBudget,
     outage: Outage,
     /// Error of the current outage that was logged.
     logged_error: Option<String>,
@@ -150,10 +151,10 @@ struct Current<V> {
 impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
     pub(super) fn new(parts: KeeperParts, fetch: F, publisher: CredentialPublisher<P>) -> Self {
         Self {
+            budget: RetryBudget::new(parts.clock.now()),
             parts,
             fetch: Arc::new(fetch),
             publisher,
-            backoff: Backoff::UPSTREAM,
             outage: Outage::default(),
             logged_error: None,
             current: None,
@@ -161,23 +162,24 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
     }
 
     pub(super) async fn run(mut self) {
+        // Subscribed once: a wall clock that is set during a request is followed after it.
+        let mut changes = self.parts.clock.changes();
         loop {
             let fetch = Arc::clone(&self.fetch);
             let mut next = match self.while_current(async move { fetch.fetch().await }).await {
                 Ok(fetched) => self.publish(fetched),
                 Err(error) => self.record_failure(&error),
             };
-            while self.is_clock_set_before(next).await {
+            while self.is_clock_set_before(next, &mut changes).await {
                 next = self.rebase(next);
             }
         }
     }
 
     /// Waits until a time. Returns true if the wall clock was set, or the machine suspended, before it.
-    async fn is_clock_set_before(&mut self, next: ClockReading) -> bool {
+    async fn is_clock_set_before(&mut self, next: ClockReading, changes: &mut ClockChanges) -> bool {
         let clock = self.parts.clock.clone();
         self.while_current(async move {
-            let mut changes = clock.changes();
             tokio::select! {
                 () = clock.sleep_until(next) => false,
                 () = changes.next() => true,
@@ -209,7 +211,7 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
         current.obtained = now.rebase(current.obtained);
         current.expires = now + rest;
         let published = P::publish(&current.value, current.obtained, current.expires);
-        let renewal = schedule::renewal(now, current.expires, None);
+        let renewal = schedule::renewal(now, current.expires, false);
         self.publisher.publish(Availability::Available(Arc::new(published)), Some(now));
         std::cmp::min_by_key(next, renewal, |at| at.boot)
     }
@@ -218,7 +220,7 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
     fn publish(&mut self, Fetched { value, exp }: Fetched<F::Value>) -> ClockReading {
         let now = self.parts.clock.now();
         self.count("ok");
-        self.backoff.reset();
+        self.budget.record_success(now);
         self.logged_error = None;
         let KeeperParts { identity, subject, .. } = &self.parts;
         if let Some(lasted_seconds) = self.outage.record_success(now) {
@@ -230,10 +232,10 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
                 "tokens for tools can be obtained again"
             );
         }
-        let before = self.current.as_ref().filter(|before| before.exp == exp).map(|before| before.expires);
+        let is_same = self.current.as_ref().is_some_and(|before| before.exp == exp);
         let expires = now + exp.duration_since(now.wall).unwrap_or(Duration::ZERO);
-        let next = schedule::renewal(now, expires, before);
-        if before.is_none() {
+        let next = schedule::renewal(now, expires, is_same);
+        if !is_same {
             tracing::info!(
                 event = "identity.tool_token.obtained",
                 identity,
@@ -255,7 +257,9 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
         let now = self.parts.clock.now();
         self.count("failed");
         self.outage.record_failure(now);
-        let wait = self.backoff.next_half_jitter(random_unit()).max(error.retry_after.unwrap_or_default());
+        self.budget.record_failure(now, FailureCause::Identity, error.retry_after, random_unit());
+        let next = self.budget.not_before();
+        let wait = now.until(next);
         let code = error.kind.code();
         let text = format_chain(error);
         // A retry that fails in the same way says nothing new.
@@ -277,7 +281,7 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
         let error = Some((Some(code), text));
         let state = ResourceState { has_token: self.current.is_some(), error };
         self.parts.health.set(&self.parts.subject, state);
-        now + wait
+        next
     }
 
     /// Withdraws what is published at its end.
@@ -293,7 +297,8 @@ impl<F: Fetch, P: Published<F::Value>> Keeper<F, P> {
             resource = self.parts.subject,
             "a token for tools has expired before it could be replaced"
         );
-        self.publisher.publish_unavailable(reason.as_str(), Duration::from_secs(1), now, Some(now));
+        let wait = now.until(self.budget.not_before()).max(Duration::from_secs(1));
+        self.publisher.publish_unavailable(reason.as_str(), wait, now, Some(now));
         self.parts.health.set(&self.parts.subject, ResourceState { has_token: false, error: Some((None, reason)) });
     }
 

@@ -13,6 +13,7 @@ mod tokens;
 mod fetch;
 mod keeper;
 
+pub use fetch::try_token;
 pub use keeper::{IdentityTokenDeps, IdentityTokenKeeper};
 pub use metrics::IdentityTokenMetrics;
 pub(crate) use tokens::RoleCredentials;

@@ -11,8 +11,7 @@ pub(super) fn find<'a>(listed: impl Iterator<Item = &'a str> + Clone, requested:
 
 /// Returns true if two names are equal but for one slash at the end.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
-    let plain = |text: &str| text.strip_suffix('/').unwrap_or(text).to_owned();
-    plain(one) == plain(other)
+    one.strip_suffix('/').unwrap_or(one) == other.strip_suffix('/').unwrap_or(other)
 }
 
 #[cfg(test)]

@@ -11,17 +11,15 @@ const MAX_RENEWAL_MARGIN: Duration = Duration::from_mins(6);
 /// Longest time before its end at which a token is handed out no more: it has to reach a service before it ends.
 const MAX_SERVING_MARGIN: Duration = Duration::from_secs(5);
 
-/// Shortest wait after a token that was replaced too late to have more of its life left, as a metadata service returns that keeps tokens.
+/// Shortest wait before the next request: a metadata service that keeps tokens may return one that ends soon.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Returns the time at which a token that was obtained at `now` is replaced.
-pub(super) fn renewal(now: ClockReading, expires: ClockReading, before: Option<ClockReading>) -> ClockReading {
+/// Returns the time at which a token that was obtained at `now` is replaced. `is_same` if it is the one from before.
+pub(super) fn renewal(now: ClockReading, expires: ClockReading, is_same: bool) -> ClockReading {
     let life = now.until(expires);
-    if before.is_some_and(|before| before.boot.abs_diff(expires.boot) < Duration::from_secs(1)) {
-        // The same token again: halve its rest, so that few calls are made until another one is there.
-        return now + (life / 2).max(MIN_INTERVAL);
-    }
-    now + life.saturating_sub((life / 10).min(MAX_RENEWAL_MARGIN))
+    // Of the same token its rest is halved, so that few calls are made until another one is there.
+    let wait = if is_same { life / 2 } else { life.saturating_sub((life / 10).min(MAX_RENEWAL_MARGIN)) };
+    now + wait.max(MIN_INTERVAL)
 }
 
 /// Returns the time from which a token that was obtained at `now` is handed out no more.
@@ -43,14 +41,15 @@ mod tests {
         let check = |life: u64, renewal_after: u64, served_for: u64| {
             let expires = START + Duration::from_secs(life);
             let times =
-                [renewal(START, expires, None), end_of_serving(START, expires)].map(|at| at.since(START).as_secs());
+                [renewal(START, expires, false), end_of_serving(START, expires)].map(|at| at.since(START).as_secs());
             assert_eq!(times, [renewal_after, served_for], "{life}");
         };
         check(86_400, 86_040, 86_395);
         check(3600, 3240, 3595);
         check(60, 54, 57);
         check(20, 18, 19);
-        check(0, 0, 0);
+        check(3, 5, 2);
+        check(0, 5, 0);
     }
 
     #[test]
@@ -59,7 +58,7 @@ mod tests {
         let mut now = START;
         let mut waits = Vec::new();
         while now.boot < expires.boot {
-            let next = renewal(now, expires, Some(expires));
+            let next = renewal(now, expires, true);
             waits.push(next.since(now).as_secs());
             now = next;
         }

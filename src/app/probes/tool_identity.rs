@@ -1,6 +1,6 @@
 //! Probes of an identity for tools: a token for each of its resources.
 
-use keyward_agent::identity_tokens::IdentityTokenOptions;
+use keyward_agent::identity_tokens::{IdentityTokenOptions, try_token};
 use keyward_machine::clock::Clock;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_rfc3339;
@@ -17,7 +17,7 @@ pub async fn check_tool_identity(
     let mut steps = Steps::new("identity", Some(&options.name), progress);
     let role = options.aws_role.iter().map(|role| &role.audience);
     for resource in options.resources.iter().chain(role) {
-        let obtained = limits.bound(options.origin.try_token(resource, Clock::System)).await;
+        let obtained = limits.bound(try_token(&options.origin, resource, Clock::System)).await;
         let result = obtained.and_then(|obtained| {
             let problem = |error: keyward_agent::identity::IdentityError| {
                 Problem::new(ErrorCode::from(error.kind), error.to_string())

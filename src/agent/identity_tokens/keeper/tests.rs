@@ -26,6 +26,9 @@ struct State {
     calls: u32,
     life: Duration,
     fails: bool,
+    /// Time that a call takes.
+    takes: Duration,
+    retry_after: Option<Duration>,
     keeps_for: Duration,
     kept_until: Option<SystemTime>,
     /// Audience of a token that is not requested, as of one in a file.
@@ -39,6 +42,8 @@ struct SharedFake(Arc<FakeSource>);
 #[async_trait]
 impl IdentitySource for SharedFake {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
+        let takes = self.0.state.lock().takes;
+        tokio::time::sleep(takes).await;
         self.0.prove()
     }
 
@@ -53,7 +58,9 @@ impl FakeSource {
         let mut state = self.state.lock();
         state.calls += 1;
         if state.fails {
-            return Err(IdentityError { kind: IdentityErrorKind::Transient, ..invalid("no response".to_owned()) });
+            let retry_after = state.retry_after;
+            let error = invalid("no response".to_owned());
+            return Err(IdentityError { kind: IdentityErrorKind::Transient, retry_after, ..error });
         }
         // The real one gives a kept token until a while before its end.
         let kept = state.kept_until.filter(|end| *end > now + (state.life.saturating_sub(state.keeps_for)));
@@ -174,6 +181,29 @@ async fn a_token_is_served_to_its_end_while_the_identity_fails_and_not_longer() 
     scene.wait(Duration::from_mins(6)).await;
     assert!(scene.rest().is_ok() && scene.health.is_ready());
     assert_eq!(warning(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_a_service_asks_for_is_bounded_and_told_to_tools() {
+    let state = State { life: HOUR, fails: true, retry_after: Some(24 * HOUR), ..State::default() };
+    let scene = Scene::start(state).await;
+    let NoIdentityToken::Unavailable { retry_after, .. } = scene.rest().unwrap_err() else { panic!() };
+    assert!((900..=1350).contains(&retry_after.as_secs()), "{retry_after:?}");
+    scene.source.state.lock().fails = false;
+    scene.wait(retry_after).await;
+    assert!(scene.rest().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_that_is_set_during_a_request_is_followed_after_it() {
+    let scene = Scene::start(State { life: HOUR, ..State::default() }).await;
+    scene.source.state.lock().takes = Duration::from_secs(30);
+    scene.source.state.lock().fails = true;
+    // The request for the next token runs.
+    scene.wait(Duration::from_secs(54 * 60 + 10)).await;
+    scene.test_clock.set_wall_by(-1800);
+    scene.wait(Duration::from_mins(6)).await;
+    assert!(scene.rest().is_ok_and(|rest| rest > 1700), "{:?}", scene.rest());
 }
 
 #[tokio::test(start_paused = true)]
