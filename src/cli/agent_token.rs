@@ -10,7 +10,8 @@ use keyward_http::client::TransportError;
 use keyward_telemetry::error_code::ErrorCode;
 use serde_json::Value;
 
-use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
+use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT};
+use super::agent_listener::RequiredListener;
 use super::deadline::Deadline;
 use super::progress::{ProgressLine, show_progress};
 use super::{Exit, Format, print_error, print_error_with_code, print_line};
@@ -116,7 +117,7 @@ impl Retry {
 }
 
 /// Returns the names of the agent's sessions, if the request names none of them and there are several.
-fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) -> Option<&str> {
+pub(super) fn sessions_to_choose(response: &Result<(StatusCode, Value), TransportError>) -> Option<&str> {
     let Ok((StatusCode::BAD_REQUEST, body)) = response else { return None };
     let (_, names) = body["errors"][0].as_str()?.split_once(SESSION_NEEDED)?;
     Some(names)

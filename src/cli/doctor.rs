@@ -12,7 +12,7 @@ use keyward_telemetry::error_code::ErrorCode;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::agent_client::find_contact;
+use super::agent_listener::find_contact;
 use super::output::strip_control_chars;
 use super::progress::{clear_progress, show_progress};
 use super::{ConfigFiles, Exit, Format, command_config, print, print_line};

@@ -11,7 +11,7 @@ use keyward_gateway::client_setup::UserConfigFiles;
 use keyward_machine::command::{CommandSpec, EnvVars};
 use keyward_machine::secret_string::SecretString;
 
-use super::agent_client::ProxyEndpoint;
+use super::agent_listener::ProxyEndpoint;
 use super::command_config::require_values;
 use super::progress::ProgressLine;
 use super::template::print_render_error;

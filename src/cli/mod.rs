@@ -9,6 +9,7 @@ mod suggestions;
 // 1: shared by commands
 mod deadline;
 mod socket_peer;
+mod agent_listener;
 mod agent_client;
 mod output;
 mod progress;

@@ -9,7 +9,8 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
 use serde_json::Value;
 
-use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT, RequiredListener};
+use super::agent_client::{AgentAddress, AgentClient, AgentError, REQUEST_TIMEOUT};
+use super::agent_listener::RequiredListener;
 use super::deadline::Deadline;
 use super::progress::{ProgressLine, show_progress};
 use super::running_process::RunningProcess;

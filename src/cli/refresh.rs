@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use keyward_agent::local_api::SESSION_NEEDED;
 use keyward_telemetry::error_code::ErrorCode;
 use serde::Deserialize;
 
-use super::agent_client::{AgentAddress, AgentClient, RequiredListener};
+use super::agent_client::{AgentAddress, AgentClient};
+use super::agent_listener::RequiredListener;
+use super::agent_token::sessions_to_choose;
 use super::progress::ProgressLine;
 use super::{Exit, Format, print_error, print_error_with_code, print_line};
 
@@ -59,9 +60,7 @@ impl Refresh {
         let line = ProgressLine::start("waiting for the server");
         let response = agent.post("agent/v1/refresh", &query, TIME);
         drop(line);
-        if let Ok((http::StatusCode::BAD_REQUEST, body)) = &response
-            && let Some((_, names)) = body["errors"][0].as_str().and_then(|error| error.split_once(SESSION_NEEDED))
-        {
+        if let Some(names) = sessions_to_choose(&response) {
             let line = format!("--session is needed: the agent serves {names}");
             print_error_with_code(ErrorCode::UnknownSession, &line);
             return Ok(Exit::Failed);

@@ -10,7 +10,8 @@ use keyward_telemetry::time_format::format_duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::agent_client::{AgentAddress, AgentError, REQUEST_TIMEOUT, RequiredListener};
+use super::agent_client::{AgentAddress, AgentError, REQUEST_TIMEOUT};
+use super::agent_listener::RequiredListener;
 use super::deadline::Deadline;
 use super::progress::ProgressLine;
 use super::running_process::RunningProcess;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::agent_client::{AgentAddress, AgentClient, RequiredListener};
+use super::agent_client::{AgentAddress, AgentClient};
+use super::agent_listener::RequiredListener;
 use super::progress::ProgressLine;
 use super::{Exit, print_line};
 

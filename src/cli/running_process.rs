@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Exit;
-use super::agent_client::{AgentAddress, AgentClient, AgentError, RequiredListener};
+use super::agent_client::{AgentAddress, AgentClient, AgentError};
+use super::agent_listener::RequiredListener;
 #[cfg(feature = "gateway")]
 use super::gateway::{self, GatewayTarget};
 
@@ -18,7 +19,7 @@ pub(super) enum RunningProcess {
 
 impl RunningProcess {
     /// Finds the process; prints the error if that fails.
-    pub(super) fn find(at: &AgentAddress, required: RequiredListener) -> Result<Self, Exit> {
+    pub(super) fn find(at: &AgentAddress, required: RequiredListener<'_>) -> Result<Self, Exit> {
         #[cfg(feature = "gateway")]
         if let Some(files) = at.without_listener(required) {
             return gateway::find(files).map(Self::Gateway);

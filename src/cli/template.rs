@@ -12,7 +12,7 @@ use keyward_machine::command::EnvVars;
 use keyward_machine::secret;
 use keyward_telemetry::error_code::ErrorCode;
 
-use super::agent_client::ProxyEndpoint;
+use super::agent_listener::ProxyEndpoint;
 use super::{ConfigFiles, Exit, command_config, print, print_error, print_error_with_code, print_note};
 
 /// Test templates.

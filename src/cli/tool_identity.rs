@@ -6,7 +6,8 @@ use keyward_agent::identity_api::endpoint_path;
 use keyward_config::Environment;
 use serde_json::{Value, json};
 
-use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
+use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT};
+use super::agent_listener::RequiredListener;
 use super::{Exit, print_error, print_line};
 
 /// Print a token of the machine's identity for kubectl and other clients of Kubernetes.
@@ -70,7 +71,7 @@ fn ask(at: &AgentAddress, identity: &str, form: &str, query: &[(&str, &str)]) ->
         print_error(&error.to_string());
         return Err(Exit::Failed);
     }
-    let agent = AgentClient::connect(at, RequiredListener::Identity)?;
+    let agent = AgentClient::connect(at, RequiredListener::Identity(identity))?;
     let path = endpoint_path(identity, form);
     agent.expect(agent.get(path.trim_start_matches('/'), query, REQUEST_TIMEOUT))
 }

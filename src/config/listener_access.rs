@@ -11,6 +11,18 @@ pub(super) const MIN_KEY_BYTES: usize = 16;
 
 /// Reads who may call a listener that serves tokens.
 pub(super) fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_callers: bool) -> AccessMode {
+    let advice = "name a file with a key that callers must send, or set any_local_user = true";
+    admit_or_advise(reader, endpoint, address, has_callers, advice)
+}
+
+/// Reads it; `advice` is for a TCP address that every user of this machine could call.
+fn admit_or_advise(
+    reader: &mut Reader<'_>,
+    endpoint: &Endpoint,
+    address: Location,
+    has_callers: bool,
+    advice: &str,
+) -> AccessMode {
     let by_peer = if has_callers { AccessMode::Callers } else { AccessMode::SocketPeers };
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
@@ -32,7 +44,6 @@ pub(super) fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Locat
             diagnostics.error(address, &reader.key("address"), message, advice);
         }
         if !key_given && !any_local_user && !has_callers {
-            let advice = "name a file with a key that callers must send, or set any_local_user = true";
             diagnostics.missing(
                 reader.at,
                 &reader.key("key_file"),
@@ -58,7 +69,8 @@ pub(super) fn admit_tools(
     let why = "not allowed on an identity listener: its key, or the rules of [caller.NAME], decide who may call";
     reject_key(reader, "any_local_user", why);
     reject_key(reader, "sessions", "not allowed on an identity listener, which serves no session");
-    admit(reader, endpoint, address, has_callers)
+    let advice = "name a file with a key that callers must send, or write [caller.NAME] with the route identity";
+    admit_or_advise(reader, endpoint, address, has_callers, advice)
 }
 
 /// Reads the key of a `ui` listener, and checks that browsers reach it without others listening.

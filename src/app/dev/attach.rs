@@ -129,6 +129,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::dev::DevCloud;
 
     /// Writes what a `keyward dev` in this folder would, with these health checks.
     fn publish(dir: &Path, health: SocketAddr) {
@@ -159,6 +160,7 @@ mod tests {
         }
         endpoints.insert("dir".to_owned(), json!(dir));
         endpoints.insert("config".to_owned(), json!(dir.join("keyward.toml")));
+        endpoints.insert("cloud".to_owned(), json!(DevCloud::Azure));
         endpoints.insert("cloud_variables".to_owned(), json!({}));
         serde_json::from_value::<DevEndpoints>(endpoints.into()).unwrap().publish().unwrap();
     }

@@ -33,6 +33,8 @@ const INSTANCE_RESOURCE: &str = "https://management.azure.com/";
 const WORKLOAD_RESOURCE: &str = "api://keyward-dev";
 /// Names of the two servers, to which AWS's proofs are bound.
 const ACL_ID: &str = "acl.keyward.dev";
+/// Audience of Google Cloud's proofs for the ACL server.
+const GCP_AUDIENCE: &str = "https://acl.keyward.dev/vault/machine";
 const VAULT_ID: &str = "vault.keyward.dev";
 /// Long enough to follow by eye, short enough to see renewals: one about every 40 s, a login every 5 min.
 const WORKLOAD_TTL: Duration = Duration::from_mins(1);
@@ -125,7 +127,7 @@ roles = ["{role}"]"#,
             Self::Gcp => format!(
                 r#"[acl.method.cloud]
 type = "gcp"
-audience = "https://{ACL_ID}/vault/machine"
+audience = "{GCP_AUDIENCE}"
 jwks_url = "{authority}oauth2/v3/certs"
 ca_file = "{ca}"
 
@@ -144,7 +146,7 @@ service_accounts = ["{account}"]"#,
             Self::Azure => format!("[session.instance.cloud]\nrole = \"machine\"\nresource = \"{INSTANCE_RESOURCE}\""),
             Self::Aws => format!("[session.instance.aws]\nrole = \"machine\"\nserver_id = \"{ACL_ID}\""),
             Self::Gcp => {
-                format!("[session.instance.gcp]\nrole = \"machine\"\naudience = \"https://{ACL_ID}/vault/machine\"")
+                format!("[session.instance.gcp]\nrole = \"machine\"\naudience = \"{GCP_AUDIENCE}\"")
             }
         }
     }
@@ -171,13 +173,9 @@ service_accounts = ["{account}"]"#,
 
     /// Returns the options of an emulated Vault whose role `workload` admits that identity.
     pub(super) fn vault(self, cloud: &Cloud) -> SecretsOptions {
-        let bounds = match self {
-            Self::Azure => Bounds {
-                service_principal_ids: vec![cloud.identities().workload.object_id.clone()],
-                ..Bounds::default()
-            },
-            Self::Aws | Self::Gcp => Bounds::default(),
-        };
+        // Of Azure's tokens, those of this identity alone are admitted, whatever the cloud.
+        let bounds =
+            Bounds { service_principal_ids: vec![cloud.identities().workload.object_id.clone()], ..Bounds::default() };
         let role = Role {
             policies: vec!["dev".to_owned()],
             ttl: WORKLOAD_TTL,
@@ -187,7 +185,6 @@ service_accounts = ["{account}"]"#,
         };
         let mut options = SecretsOptions::for_anyone(Clock::System, "workload", role.clone());
         let services = CloudServices { url: cloud.authority_url().clone(), ca_file: cloud.ca_file() };
-        // With the first no one is admitted by the others' path: its role binds an identity that none of them has.
         options.verification = Verification::Cloud {
             discovery: discovery(cloud),
             ca_file: cloud.ca_file(),

@@ -86,7 +86,6 @@ pub struct DevEndpoints {
     /// The folder.
     pub(crate) dir: PathBuf,
     /// The cloud that is emulated.
-    #[serde(default)]
     pub cloud: DevCloud,
     /// The file that the agent is configured by.
     pub(crate) config: PathBuf,

@@ -16,7 +16,7 @@ use keyward_app::one_shot_render::OneShotReader;
 use keyward_config::{self as config, Config, Credential, Environment, LoadOutcome, Purpose};
 use keyward_machine::secret_string::SecretString;
 
-use super::agent_client::ProxyEndpoint;
+use super::agent_listener::ProxyEndpoint;
 use super::command_config::require_values;
 use super::{Exit, print_error};
 

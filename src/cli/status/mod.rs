@@ -15,7 +15,8 @@ use keyward_telemetry::status::{StatusDocument, StatusReport, StatusState, Times
 use serde_json::Value;
 
 use self::screen::Screen;
-use super::agent_client::{AgentAddress, REQUEST_TIMEOUT, RequiredListener};
+use super::agent_client::{AgentAddress, REQUEST_TIMEOUT};
+use super::agent_listener::RequiredListener;
 use super::running_process::RunningProcess;
 use super::{Exit, Format, print_error, print_line};
 

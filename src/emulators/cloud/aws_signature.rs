@@ -107,7 +107,7 @@ impl<'a> Authorization<'a> {
         })
     }
 
-    /// The scope names the service and the region of the host.
+    /// The scope names the service and the region of the host: this stands for the endpoints of all regions.
     fn check_scope(&self, headers: &HeaderMap) -> Result<(), StsError> {
         let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
         if self.service != "sts" {
