@@ -8,7 +8,7 @@ use super::model::authorize::DefaultPolicy;
 use super::model::aws_identity::is_region;
 use super::model::names::{is_name, is_policy_or_builtin_name};
 use super::model::token::{MAX_TTL, MIN_TTL};
-use super::service::login::{AwsMethodOptions, MethodOptions, TokenMethodOptions};
+use super::service::login::{AwsMethodOptions, KubernetesMethodOptions, MethodOptions, TokenMethodOptions};
 use super::store::StoreOptions;
 
 /// Options of the ACL server.
@@ -56,6 +56,9 @@ impl AclOptions {
                     check(!trust.server_id.is_empty(), format!("{path}.server_id"), "must not be empty");
                     let regions = trust.regions.iter().all(|region| is_region(region));
                     check(regions, format!("{path}.regions"), "must be names of regions, such as \"eu-west-1\"");
+                }
+                MethodOptions::Kubernetes(KubernetesMethodOptions { api, .. }) => {
+                    check(!api.audience.is_empty(), format!("{path}.audience"), "must not be empty");
                 }
             }
             for role in method.roles() {

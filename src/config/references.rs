@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 102] = [
+pub const REFERENCE_KEYS: [&str; 105] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -25,18 +25,21 @@ pub const REFERENCE_KEYS: [&str; 102] = [
     "acl.etcd.user",
     "acl.key_file",
     "acl.listen",
+    "acl.method.*.api_url",
     "acl.method.*.audience",
     "acl.method.*.ca_file",
     "acl.method.*.discovery_url",
     "acl.method.*.issuer",
     "acl.method.*.jwks_url",
     "acl.method.*.role.*.accounts",
+    "acl.method.*.role.*.namespaces",
     "acl.method.*.role.*.principals",
     "acl.method.*.role.*.projects",
     "acl.method.*.role.*.service_accounts",
     "acl.method.*.role.*.subscriptions",
     "acl.method.*.server_id",
     "acl.method.*.sts_url",
+    "acl.method.*.token_file",
     "acl.tls_cert",
     "acl.tls_key",
     "agent.state_dir",

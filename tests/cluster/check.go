@@ -30,7 +30,7 @@ func check(program, chart string) int {
 	m.stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
-		for _, name := range []string{"webhook", "api-server", "controllers"} {
+		for _, name := range []string{"acl", "webhook", "api-server", "controllers"} {
 			fmt.Fprintf(os.Stderr, "--- the last lines of %s\n%s", name, m.lastLines(name))
 		}
 	}
@@ -97,6 +97,10 @@ func (m *machine) checks(program, chart string) error {
 		}
 		fmt.Println("cluster:", step.name)
 	}
+	if err := m.serviceAccounts(program); err != nil {
+		return fmt.Errorf("service accounts at the ACL server: %w", err)
+	}
+	fmt.Println("cluster: a service account logs in at the ACL server while the cluster accepts its token")
 	return nil
 }
 

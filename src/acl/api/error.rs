@@ -13,6 +13,7 @@ use super::query_string::QueryError;
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use crate::model::aws_identity::AwsError;
 use crate::model::azure_identity::ClaimsError;
+use crate::model::kubernetes_identity::KubernetesError;
 use crate::model::names::NamespaceName;
 use crate::service::error::{Denied, ServiceError};
 use crate::service::issuer_keys::IssuerKeyError;
@@ -314,9 +315,9 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         | LoginError::Aws(AwsError::Missing(_) | AwsError::Malformed(_) | AwsError::Header(_)) => {
             StatusCode::BAD_REQUEST
         }
-        LoginError::Key(IssuerKeyError::Unavailable { .. }) | LoginError::Aws(AwsError::Unavailable(_)) => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        LoginError::Key(IssuerKeyError::Unavailable { .. })
+        | LoginError::Aws(AwsError::Unavailable(_))
+        | LoginError::Kubernetes(KubernetesError::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
         LoginError::Refused(ClaimsError::FieldMismatch { .. }) => StatusCode::BAD_REQUEST,
         LoginError::Algorithm { .. }
         | LoginError::NoKeyId
@@ -326,6 +327,7 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         | LoginError::BindNamespace { .. }
         | LoginError::Google(_)
         | LoginError::Aws(_)
+        | LoginError::Kubernetes(_)
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,
     };
     // Consul's clients look for this text to tell a refusal from a failure.

@@ -22,6 +22,7 @@ pub(crate) mod selector;
 pub mod jwks_url;
 pub(crate) mod jwt_rules;
 pub mod google_identity;
+pub mod kubernetes_identity;
 pub mod aws_identity;
 pub(crate) mod auth_method;
 pub(crate) mod binding_rule;

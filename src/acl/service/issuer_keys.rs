@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jsonwebtoken::DecodingKey;
+use keyward_http::client;
 use keyward_machine::clock::{Clock, ClockReading};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -43,6 +44,24 @@ pub enum CaSource {
     File(PathBuf),
     /// PEM text.
     Pem(String),
+}
+
+impl CaSource {
+    /// Returns the options of a client of a server that these certificates verify.
+    pub(super) fn client_options(&self, url: Url) -> client::ClientOptions {
+        let tls = match self.clone() {
+            Self::System => client::TlsOptions::default(),
+            Self::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
+            Self::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
+        };
+        client::ClientOptions {
+            address: client::ServerAddress::Url(url),
+            tls,
+            proxy: client::ProxyMode::Environment,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
+        }
+    }
 }
 
 /// Key document. The URL is `https`, or `http` on loopback.

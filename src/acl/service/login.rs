@@ -4,6 +4,7 @@
 
 mod error;
 mod sts;
+mod token_review;
 mod options;
 mod signature;
 mod configured;
@@ -36,9 +37,12 @@ use crate::model::token::LoginOrigin;
 use configured::{ConfiguredMethod, LoginRole};
 
 pub(crate) use error::LoginError;
-pub use options::{AwsMethodOptions, LoginRoleOptions, MethodOptions, RoleSummary, TokenMethodOptions};
+pub use options::{
+    AwsMethodOptions, KubernetesMethodOptions, LoginRoleOptions, MethodOptions, RoleSummary, TokenMethodOptions,
+};
 pub(crate) use stored_method::StoredLoginRequest;
 pub use sts::StsOptions;
+pub use token_review::KubernetesApiOptions;
 
 /// Login request. Nothing in it is verified.
 #[derive(Debug)]

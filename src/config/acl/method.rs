@@ -1,29 +1,42 @@
-//! `[acl.method.NAME]`: an auth method with fixed roles, for the identities of one cloud.
+//! `[acl.method.NAME]`: an auth method with fixed roles, for the identities of one cloud or cluster.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use keyward_acl::model::aws_identity::{AwsBounds, AwsTrust, is_region};
 use keyward_acl::model::azure_identity::{BoundClaims, IssuerConfig};
 use keyward_acl::model::google_identity::{GOOGLE_ISSUER, GoogleBounds};
 use keyward_acl::model::jwks_url::{self, JwksUrlError};
+use keyward_acl::model::kubernetes_identity::KubernetesBounds;
 use keyward_acl::model::token::{MAX_TTL, MIN_TTL};
 use keyward_acl::service::issuer_keys::{CaSource, IssuerKeyOptions, KeyDocument};
-use keyward_acl::service::login::{AwsMethodOptions, LoginRoleOptions, MethodOptions, StsOptions, TokenMethodOptions};
+use keyward_acl::service::login::{
+    AwsMethodOptions, KubernetesApiOptions, KubernetesMethodOptions, LoginRoleOptions, MethodOptions, StsOptions,
+    TokenMethodOptions,
+};
 use keyward_telemetry::error_code::ErrorCode;
 use url::Url;
 
 use super::name;
+use crate::need::PathUse;
 use crate::reader::Reader;
-use crate::values::{ValueError, invalid, invalid_secret};
+use crate::values::{self, ValueError, invalid, invalid_secret};
 
-/// Cloud whose identities a method admits.
+/// Cloud, or cluster, whose identities a method admits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
     Azure,
     Google,
     Aws,
+    Kubernetes,
 }
+
+/// Files of a pod's service account, and the API server's address in the cluster (kubernetes.io, "Accessing the Kubernetes API from a
+/// Pod").
+const POD_CA_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+const POD_TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+const POD_API_URL: &str = "https://kubernetes.default.svc";
 
 /// Default lifetime of tokens.
 const DEFAULT_TTL: Duration = Duration::from_hours(1);
@@ -37,11 +50,12 @@ pub(super) fn read(name: &str, mut reader: Reader<'_>) -> Option<MethodOptions> 
         let message = "the name token is reserved for the token API's paths";
         reader.scope.diagnostics.error(reader.at, &reader.path, message, "choose another name");
     }
-    let kinds = [("azure", Kind::Azure), ("gcp", Kind::Google), ("aws", Kind::Aws)];
+    let kinds = [("azure", Kind::Azure), ("gcp", Kind::Google), ("aws", Kind::Aws), ("kubernetes", Kind::Kubernetes)];
     let options = match reader.choice("type", &kinds).unwrap_or_default() {
         Kind::Azure => azure(&mut reader),
         Kind::Google => google(&mut reader),
         Kind::Aws => aws(&mut reader),
+        Kind::Kubernetes => kubernetes(&mut reader),
     };
     if reader.locate("role").is_none() {
         let advice = format!("write [{}.role.NAME], or nobody can log in", reader.path);
@@ -96,6 +110,36 @@ fn aws(reader: &mut Reader<'_>) -> Option<MethodOptions> {
     Some(MethodOptions::Aws(AwsMethodOptions {
         trust: AwsTrust { server_id: server_id?.value, regions },
         sts: StsOptions { url, ca_certificates },
+        roles,
+    }))
+}
+
+fn kubernetes(reader: &mut Reader<'_>) -> Option<MethodOptions> {
+    let advice = "the audience of the tokens: a name of this server, which pods request tokens for";
+    let audience = reader.required("audience", advice);
+    let is_in_pod = reader.locate("api_url").is_none();
+    let url = reader.parse_text("api_url", parse_api_url).or_else(|| parse_api_url(POD_API_URL).ok());
+    let ca_certificates = ca_certificates(reader);
+    let token_file = reader.text("token_file").and_then(|text| {
+        let path = reader.parse(&text, values::secret_file_path)?;
+        reader.record_path(&text, &path, PathUse::ReadSecret);
+        Some(path)
+    });
+    if !is_in_pod && reader.locate("token_file").is_none() {
+        reader.missing("token_file", "the file with a token of the cluster that may create TokenReviews");
+    }
+    let ca_certificates = match ca_certificates {
+        CaSource::System if is_in_pod => CaSource::File(PathBuf::from(POD_CA_FILE)),
+        other => other,
+    };
+    let roles = read_roles(reader, kubernetes_bounds);
+    Some(MethodOptions::Kubernetes(KubernetesMethodOptions {
+        api: KubernetesApiOptions {
+            url: url?,
+            ca_certificates,
+            token_file: token_file.unwrap_or_else(|| PathBuf::from(POD_TOKEN_FILE)),
+            audience: audience?.value,
+        },
         roles,
     }))
 }
@@ -158,6 +202,15 @@ fn aws_bounds(reader: &mut Reader<'_>) -> ReadBounds<AwsBounds> {
     (bounds, mistake)
 }
 
+fn kubernetes_bounds(reader: &mut Reader<'_>) -> ReadBounds<KubernetesBounds> {
+    let bounds = KubernetesBounds {
+        namespaces: texts(reader, "namespaces"),
+        service_accounts: texts(reader, "service_accounts"),
+    };
+    let mistake = bounds.validation_error();
+    (bounds, mistake)
+}
+
 fn texts(reader: &mut Reader<'_>, name: &'static str) -> Vec<String> {
     reader.list(name).unwrap_or_default().into_iter().map(|text| text.value).collect()
 }
@@ -177,6 +230,11 @@ fn parse_jwks_url(text: &str) -> Result<Url, ValueError> {
 /// Parses the URL that stands in for AWS's own of STS.
 fn parse_sts_url(text: &str) -> Result<Url, ValueError> {
     parse_url(text, "would ask for identities without TLS")
+}
+
+/// Parses the URL of a cluster's API server.
+fn parse_api_url(text: &str) -> Result<Url, ValueError> {
+    parse_url(text, "would send tokens without TLS")
 }
 
 fn parse_url(text: &str, insecure: &'static str) -> Result<Url, ValueError> {

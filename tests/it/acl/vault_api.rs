@@ -6,6 +6,7 @@ mod agent_client;
 #[cfg(feature = "dev")]
 mod other_clouds;
 mod server;
+mod service_accounts;
 mod tokens;
 
 use std::sync::atomic::Ordering;

@@ -1,5 +1,6 @@
 //! `[acl]`: the ACL server.
 
+use std::path::Path;
 use std::time::Duration;
 
 use keyward_acl::model::authorize::DefaultPolicy;
@@ -88,7 +89,7 @@ fn an_acl_server_listens_on_several_addresses() {
 
 #[test]
 fn the_example_is_described() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
     for expected in [
@@ -139,6 +140,19 @@ fn methods_of_other_clouds_are_read_and_bounds_that_admit_everyone_are_errors() 
     check_error(&format!("{google}projects = [\"*\"]\n"), "a bound is empty or has a");
     check_error(&format!("{google}instance_ids = [\"web\"]\n"), "write the numeric id");
     check_error(&format!("{google}principals = [\"p\"]\n"), "an unknown key");
+    let cluster = "type = \"kubernetes\"\naudience = \"a\"\n@[acl.method.a.role.web]\n";
+    let in_pod = format!("{}namespaces = [\"shop\"]\n", cluster.replace('@', ""));
+    let config = clean(&acl(&in_pod)).acl.unwrap();
+    let MethodOptions::Kubernetes(method) = &config.service.methods["a"] else { panic!("it is a cluster's") };
+    assert_eq!(method.api.url.as_str(), "https://kubernetes.default.svc/");
+    assert_eq!(method.api.token_file, Path::new("/var/run/secrets/kubernetes.io/serviceaccount/token"));
+    let elsewhere =
+        |url: &str| in_pod.replace("[acl.method.a.role", &format!("api_url = \"{url}\"\n[acl.method.a.role"));
+    check_error(&elsewhere("https://10.0.0.1:6443"), "token_file: missing");
+    check_error(&elsewhere("http://10.0.0.1:6443"), "would send tokens without TLS");
+    check_error(&cluster.replace('@', ""), "would admit every pod of the cluster");
+    check_error(&in_pod.replace("shop", "*"), "is not the name of a namespace");
+    check_error(&in_pod.replace("namespaces", "service_accounts"), "is not NAMESPACE/NAME");
     check_error(aws, "would admit every customer of AWS");
     check_error(&format!("{aws}accounts = [\"*\"]\n"), "twelve digits");
     check_error(&format!("{aws}accounts = [\"111122223333\"]\nroles = [\"a/b\"]\n"), "without path");

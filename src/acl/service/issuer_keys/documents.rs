@@ -1,7 +1,5 @@
 //! Discovery documents and key sets of issuers.
 
-use std::time::Duration;
-
 use http::Method;
 use jsonwebtoken::DecodingKey;
 use keyward_http::client;
@@ -9,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{CaSource, IssuerKey, IssuerKeyOptions, KeyDocument, KeyType};
+use super::{IssuerKey, IssuerKeyOptions, KeyDocument, KeyType};
 use crate::model::jwks_url::{JwksUrlError, parse_jwks_url};
 
 impl IssuerKeyOptions {
@@ -33,20 +31,8 @@ impl IssuerKeyOptions {
     }
 
     async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
-        let tls = match self.ca_certificates.clone() {
-            CaSource::System => client::TlsOptions::default(),
-            CaSource::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
-            CaSource::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
-        };
-        let client = client::ClientOptions {
-            address: client::ServerAddress::Url(url.clone()),
-            tls,
-            proxy: client::ProxyMode::Environment,
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(10),
-        };
         // A new client for each fetch: at most one a minute, and the CA file may have been replaced.
-        let client = client.build()?;
+        let client = self.ca_certificates.client_options(url.clone()).build()?;
         let response = client.send(client.request(Method::GET, "")).await?;
         if response.status != http::StatusCode::OK {
             return Err(FetchError::Status { server: client.server().to_owned(), status: response.status.as_u16() });

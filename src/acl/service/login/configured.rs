@@ -8,12 +8,14 @@ use parking_lot::Mutex;
 
 use super::options::{LoginRoleOptions, MethodOptions, TokenMethodOptions};
 use super::sts::StsClient;
+use super::token_review::TokenReviewer;
 use super::{ConfiguredLoginRequest, LoginError, signature};
 use crate::model::auth_method::Algorithm;
 use crate::model::aws_identity::{self, AwsBounds, AwsTrust};
 use crate::model::azure_identity::{self, BoundClaims, IssuerConfig, VerifiedFacts};
 use crate::model::google_identity::{self, GoogleBounds};
 use crate::model::id::Id;
+use crate::model::kubernetes_identity::KubernetesBounds;
 use crate::model::timestamp::Timestamp;
 use crate::service::acl_service::AclService;
 use crate::service::error::ServiceError;
@@ -26,6 +28,7 @@ pub(super) enum ConfiguredMethod {
     Azure(TokenMethod<BoundClaims>),
     Google(TokenMethod<GoogleBounds>),
     Aws { trust: AwsTrust, sts: StsClient, roles: Roles<AwsBounds> },
+    Kubernetes { reviewer: TokenReviewer, roles: Roles<KubernetesBounds> },
 }
 
 /// Method that verifies signed tokens.
@@ -49,7 +52,7 @@ pub(super) struct LoginRole {
 }
 
 impl ConfiguredMethod {
-    /// Creates the method. Keys are fetched, and STS is called, at the first login.
+    /// Creates the method. Keys are fetched, and STS and API servers called, at the first login.
     pub(super) fn new(options: &MethodOptions, clock: &Clock) -> Self {
         match options {
             MethodOptions::Azure(options) => Self::Azure(TokenMethod::new(options, clock)),
@@ -59,6 +62,9 @@ impl ConfiguredMethod {
                 sts: StsClient::new(options.sts.clone()),
                 roles: new_roles(&options.roles),
             },
+            MethodOptions::Kubernetes(options) => {
+                Self::Kubernetes { reviewer: TokenReviewer::new(options.api.clone()), roles: new_roles(&options.roles) }
+            }
         }
     }
 
@@ -68,6 +74,7 @@ impl ConfiguredMethod {
             Self::Azure(method) => list(&method.roles),
             Self::Google(method) => list(&method.roles),
             Self::Aws { roles, .. } => list(roles),
+            Self::Kubernetes { roles, .. } => list(roles),
         }
     }
 
@@ -99,6 +106,12 @@ impl ConfiguredMethod {
                 let signed = trust.parse(&request.unverified_request, now)?;
                 let answer = sts.call(&signed).await?;
                 Ok((name, role, aws_identity::verify_login(&answer, &signed.endpoint, bounds)?))
+            }
+            Self::Kubernetes { reviewer, roles } => {
+                let jwt = jwt()?;
+                let (name, bounds, role) = find(roles, request.role.as_deref())?;
+                let review = reviewer.review(jwt).await?;
+                Ok((name, role, review.verify(&reviewer.options.audience, bounds)?))
             }
         }
     }

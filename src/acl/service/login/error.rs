@@ -5,6 +5,7 @@ use crate::model::azure_identity::ClaimsError;
 use crate::model::binding_rule::BindError;
 use crate::model::google_identity::GoogleClaimsError;
 use crate::model::id::Id;
+use crate::model::kubernetes_identity::KubernetesError;
 use crate::service::error::ServiceError;
 use crate::service::issuer_keys::IssuerKeyError;
 
@@ -72,6 +73,9 @@ pub(crate) enum LoginError {
     /// The signed request, or the principal that AWS names, is refused; or AWS cannot be asked.
     #[error(transparent)]
     Aws(#[from] AwsError),
+    /// The cluster refuses the service account's token, or cannot be asked.
+    #[error(transparent)]
+    Kubernetes(#[from] KubernetesError),
     /// The service failed.
     #[error(transparent)]
     Service(#[from] ServiceError),

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::sts::StsOptions;
+use super::token_review::KubernetesApiOptions;
 use crate::model::aws_identity::{AwsBounds, AwsTrust};
 use crate::model::azure_identity::{BoundClaims, IssuerConfig};
 use crate::model::google_identity::GoogleBounds;
+use crate::model::kubernetes_identity::KubernetesBounds;
 use crate::service::issuer_keys::{CaSource, IssuerKeyOptions};
 
-/// Options of an auth method in the configuration file, by the cloud of its identities.
+/// Options of an auth method in the configuration file, by the kind of its identities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MethodOptions {
     /// Tokens of Azure identities.
@@ -18,6 +20,8 @@ pub enum MethodOptions {
     Google(TokenMethodOptions<GoogleBounds>),
     /// Signed requests of AWS principals.
     Aws(AwsMethodOptions),
+    /// Tokens of service accounts of Kubernetes.
+    Kubernetes(KubernetesMethodOptions),
 }
 
 /// Options of a method that verifies signed tokens.
@@ -40,6 +44,15 @@ pub struct AwsMethodOptions {
     pub sts: StsOptions,
     /// Login roles by name.
     pub roles: BTreeMap<String, LoginRoleOptions<AwsBounds>>,
+}
+
+/// Options of a method that asks a Kubernetes cluster whose a token is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubernetesMethodOptions {
+    /// Connection to the cluster's API server.
+    pub api: KubernetesApiOptions,
+    /// Login roles by name.
+    pub roles: BTreeMap<String, LoginRoleOptions<KubernetesBounds>>,
 }
 
 /// Options of a login role.
@@ -73,15 +86,17 @@ impl MethodOptions {
             Self::Azure(method) => summarize(&method.roles, BoundClaims::validation_error),
             Self::Google(method) => summarize(&method.roles, GoogleBounds::validation_error),
             Self::Aws(method) => summarize(&method.roles, AwsBounds::validation_error),
+            Self::Kubernetes(method) => summarize(&method.roles, KubernetesBounds::validation_error),
         }
     }
 
-    /// Returns the CA certificates for the connections to the cloud.
+    /// Returns the CA certificates for the connections to whoever verifies the proofs.
     pub const fn ca_certificates(&self) -> &CaSource {
         match self {
             Self::Azure(method) => &method.keys.ca_certificates,
             Self::Google(method) => &method.keys.ca_certificates,
             Self::Aws(method) => &method.sts.ca_certificates,
+            Self::Kubernetes(method) => &method.api.ca_certificates,
         }
     }
 
@@ -93,6 +108,10 @@ impl MethodOptions {
             Self::Azure(method) => tokens(&method.trust),
             Self::Google(method) => format!("{}, which name a machine of Google Cloud", tokens(&method.trust)),
             Self::Aws(method) => format!("requests that AWS principals sign for {}", method.trust.server_id),
+            Self::Kubernetes(method) => format!(
+                "tokens of service accounts for audience {} that {} accepts",
+                method.api.audience, method.api.url
+            ),
         }
     }
 }

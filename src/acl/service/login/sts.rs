@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{Method, StatusCode, header};
-use keyward_http::client::{self, Client};
+use keyward_http::client::Client;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -76,18 +76,7 @@ impl StsClient {
             Some(url) => url.clone(),
             None => Url::parse(&format!("https://{}/", endpoint.host)).map_err(|error| error.to_string())?,
         };
-        let tls = match self.options.ca_certificates.clone() {
-            CaSource::System => client::TlsOptions::default(),
-            CaSource::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
-            CaSource::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
-        };
-        let options = client::ClientOptions {
-            address: client::ServerAddress::Url(url),
-            tls,
-            proxy: client::ProxyMode::Environment,
-            connect_timeout: Duration::from_secs(5),
-            response_timeout: TIME_LIMIT,
-        };
+        let options = self.options.ca_certificates.client_options(url);
         let client = options.build().map_err(|error| keyward_telemetry::error_chain::format_chain(&error))?;
         clients.insert(endpoint.clone(), client.clone());
         Ok(client)

@@ -256,6 +256,10 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
                 "[acl.method.a.role.a]\naccounts = [\"111122223333\"]\n\
                  [acl.method.a]\ntype = \"aws\"\nserver_id = \"acl.example.com\"\n@\n"
             ),
+            with_acl!(
+                "[acl.method.a.role.a]\nnamespaces = [\"a\"]\n\
+                 [acl.method.a]\ntype = \"kubernetes\"\naudience = \"a\"\ntoken_file = \"/run/token\"\n@\n"
+            ),
         ],
     ),
     (
@@ -272,6 +276,10 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             with_acl!(
                 "[acl.method.a]\ntype = \"gcp\"\naudience = \"http://vault/web\"\n\
                  [acl.method.a.role.a]\nprojects = [\"p\"]\n@\n"
+            ),
+            with_acl!(
+                "[acl.method.a]\ntype = \"kubernetes\"\naudience = \"a\"\n\
+                 [acl.method.a.role.a]\nnamespaces = [\"a\"]\n@\n"
             ),
         ],
     ),
