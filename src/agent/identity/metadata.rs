@@ -97,7 +97,7 @@ pub async fn machine_fields(endpoints: &CloudEndpoints) -> Option<LoginFields> {
 }
 
 /// Time limit of a question that a person waits for.
-const MACHINE_LIMIT: Duration = Duration::from_secs(1);
+pub(super) const MACHINE_LIMIT: Duration = Duration::from_secs(1);
 
 fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();

@@ -52,13 +52,15 @@ use crate::server_client::SignedCallerIdentity;
 use crate::token::ClientToken;
 
 pub use approle::AppRoleOptions;
-pub use aws::{AwsCredentialOrigin, AwsEndpoints, AwsIdentityOptions, AwsRoleOptions, is_aws_region};
+pub use aws::{
+    AwsCredentialOrigin, AwsEndpoints, AwsIdentityOptions, AwsMachine, AwsRoleOptions, aws_machine, is_aws_region,
+};
 pub(crate) use aws::{AwsCredentials, AwsRoleExchange};
 pub use ci_token::{CiTokenOptions, CiTokenOrigin};
 pub use consumable_file::ConsumedSecrets;
 pub use endpoints::CloudEndpoints;
 pub use error::{IdentityError, IdentityErrorKind};
-pub use gcp::{GcpEndpoints, GcpIdentityOptions, GcpOrigin};
+pub use gcp::{GcpEndpoints, GcpIdentityOptions, GcpMachine, GcpOrigin, gcp_machine};
 pub use jwt_file::JwtFileOptions;
 pub use metadata::machine_fields;
 pub use method::IdentityMethod;

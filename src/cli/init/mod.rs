@@ -13,12 +13,15 @@ mod plan;
 
 // 1: commands for the server's side
 mod server_side;
+mod machine;
 
 // 2: one file a kind of use
 #[cfg(feature = "acl")]
 mod acl;
 mod aks;
+mod aws_vm;
 mod azure_vm;
+mod gcp_vm;
 #[cfg(feature = "gateway")]
 mod terraform;
 
@@ -50,6 +53,16 @@ enum Kind {
                       Without a terminal nothing is asked: a missing value is an error that names its flag."
     )]
     AzureVm(Box<azure_vm::AzureVm>),
+    /// Log in a VM on AWS to Vault or OpenBao, as a systemd service
+    #[command(
+        after_help = "Examples:\n  keyward init aws-vm\n  keyward init aws-vm --server https://vault.example.com:8200 --role web --group app"
+    )]
+    AwsVm(Box<aws_vm::AwsVm>),
+    /// Log in a VM on Google Cloud to Vault or OpenBao, as a systemd service
+    #[command(
+        after_help = "Examples:\n  keyward init gcp-vm\n  keyward init gcp-vm --server https://vault.example.com:8200 --role web --group app"
+    )]
+    GcpVm(Box<gcp_vm::GcpVm>),
     /// Log in a pod on AKS to Vault or OpenBao, with keyward as its sidecar
     #[command(
         after_help = "Examples:\n  keyward init aks --server https://bao.example.com:8200 --role web --client-id CLIENT_ID --tenant TENANT --image REGISTRY/keyward:0.1.0\n  \
@@ -86,11 +99,16 @@ struct OutputFlags {
 
 impl Init {
     pub(super) fn run(mut self) -> anyhow::Result<Exit> {
-        if let Kind::AzureVm(vm) = self.kind {
-            self.kind = Kind::AzureVm(Box::new(vm.with_machine_names()?));
-        }
+        self.kind = match self.kind {
+            Kind::AzureVm(vm) => Kind::AzureVm(Box::new(vm.with_machine_names()?)),
+            Kind::AwsVm(vm) => Kind::AwsVm(Box::new(vm.with_machine_names()?)),
+            Kind::GcpVm(vm) => Kind::GcpVm(Box::new(vm.with_machine_names()?)),
+            other => other,
+        };
         let (plan, output): (&dyn Fn(&mut PlanInputs<'_>) -> Plan, &OutputFlags) = match &self.kind {
             Kind::AzureVm(vm) => (&|answers| vm.plan(answers), &vm.output),
+            Kind::AwsVm(vm) => (&|answers| vm.plan(answers), &vm.output),
+            Kind::GcpVm(vm) => (&|answers| vm.plan(answers), &vm.output),
             Kind::Aks(pod) => (&|answers| pod.plan(answers), &pod.output),
             #[cfg(feature = "gateway")]
             Kind::Terraform(gateway) => (&|answers| gateway.plan(answers), &gateway.output),
@@ -135,6 +153,11 @@ fn complete(plan: &dyn Fn(&mut PlanInputs<'_>) -> Plan) -> anyhow::Result<Result
 }
 
 impl OutputFlags {
+    /// Returns true if the files are for another machine than this.
+    const fn is_elsewhere(&self) -> bool {
+        self.root.is_some() || self.out.is_some()
+    }
+
     fn finish(&self, plan: &Plan) -> anyhow::Result<Exit> {
         let name = Path::new("the new configuration");
         let outcome = config::load_text(name, &plan.config, &Environment::current(), Purpose::Check);

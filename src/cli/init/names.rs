@@ -60,6 +60,42 @@ pub(super) fn image(text: &str) -> Result<String, String> {
     Err(advice.to_owned())
 }
 
+/// The number of an account of AWS.
+pub(super) fn aws_account(text: &str) -> Result<String, String> {
+    if text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(text.to_owned());
+    }
+    Err("write the twelve digits of the account, such as 111122223333".to_owned())
+}
+
+/// The name of an IAM role, without path (docs.aws.amazon.com, "IAM and AWS STS quotas").
+pub(super) fn iam_role(text: &str) -> Result<String, String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@-_".contains(&byte);
+    if (1..=64).contains(&text.len()) && text.bytes().all(is_letter) {
+        return Ok(text.to_owned());
+    }
+    Err("write the name of the role without its path: up to 64 letters, digits and + = , . @ - _".to_owned())
+}
+
+/// The id of a project of Google Cloud; old ones have a domain in front.
+pub(super) fn gcp_project(text: &str) -> Result<String, String> {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.:".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_letter) && text.starts_with(|first: char| first.is_ascii_lowercase()) {
+        return Ok(text.to_owned());
+    }
+    Err("write the project's id, such as my-project-1; neither its name nor its number".to_owned())
+}
+
+/// The e-mail of a service account of Google Cloud.
+pub(super) fn service_account(text: &str) -> Result<String, String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(is_letter);
+    if text.split_once('@').is_some_and(|(name, domain)| is_part(name) && is_part(domain)) {
+        return Ok(text.to_owned());
+    }
+    Err("write the e-mail of the account, such as web@my-project.iam.gserviceaccount.com".to_owned())
+}
+
 /// The name of a resource group or of a cluster, as Azure takes it.
 pub(super) fn azure_name(text: &str) -> Result<String, String> {
     let is_letter = |letter: char| letter.is_alphanumeric() || "-_.()".contains(letter);
@@ -107,6 +143,22 @@ mod tests {
         ] {
             assert!(guid(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_of_aws_and_google_cloud_are_written_in_full() {
+        let check = |read: fn(&str) -> Result<String, String>, good: &[&str], bad: &[&str]| {
+            for text in good {
+                assert!(read(text).is_ok(), "{text}");
+            }
+            for text in bad {
+                assert!(read(text).is_err(), "{text}");
+            }
+        };
+        check(aws_account, &["111122223333"], &["", "1111222233334", "11112222333a", "*"]);
+        check(iam_role, &["web", "a+=,.@-_1"], &["", "path/web", "a b", "a*", &"a".repeat(65)]);
+        check(gcp_project, &["my-project-1", "example.com:my-project"], &["", "My Project", "42", "p\"]"]);
+        check(service_account, &["web@p.iam.gserviceaccount.com"], &["", "web", "@p", "web@", "a b@c", "a@b@c"]);
     }
 
     #[test]

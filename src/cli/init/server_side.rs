@@ -30,6 +30,11 @@ pub(super) struct ServerFlags {
     /// Role to log in as
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     role: Option<String>,
+}
+
+/// Flag of a login with a token of Azure.
+#[derive(Debug, Args)]
+pub(super) struct ResourceFlag {
     /// Resource of the identity token, byte for byte as the auth method has it [default: `https://management.azure.com/`]
     #[arg(long, value_name = "URI", help_heading = "Server")]
     resource: Option<String>,
@@ -58,10 +63,10 @@ impl ServerProduct {
 #[derive(Debug)]
 pub(super) struct ServerSide {
     pub(super) product: ServerProduct,
-    address: String,
+    pub(super) address: String,
     ca_file: Option<String>,
     namespace: Option<String>,
-    mount: String,
+    pub(super) mount: String,
     pub(super) role: String,
     resource: String,
     /// Paths that the role's policy allows, with one capability each; without any, those below the role's name are an example.
@@ -72,13 +77,13 @@ pub(super) struct ServerSide {
 const RESOURCE: &str = "https://management.azure.com/";
 
 impl ServerFlags {
-    /// Takes the values of a login with a managed identity.
-    pub(super) fn resolve(&self, answers: &mut PlanInputs<'_>) -> ServerSide {
-        self.resolve_for(answers, "azure", true)
-    }
-
     /// Takes the values of a login by an auth method whose default mount path is `mount`; only one of Azure has a resource.
-    pub(super) fn resolve_for(&self, answers: &mut PlanInputs<'_>, mount: &str, has_resource: bool) -> ServerSide {
+    pub(super) fn resolve(
+        &self,
+        answers: &mut PlanInputs<'_>,
+        mount: &str,
+        resource: Option<&ResourceFlag>,
+    ) -> ServerSide {
         let server = Question {
             check: |text| address(text).map(drop),
             ..Question::new("--server", "address of Vault or OpenBao, such as https://vault.example.com:8200")
@@ -88,15 +93,14 @@ impl ServerFlags {
             check: if is_keyward { check_acl_name } else { |_| Ok(()) },
             ..Question::new("--role", "role to log in as")
         };
-        let resource = Question::new("--resource", "resource of the identity token; the slash at the end counts");
+        let question = Question::new("--resource", "resource of the identity token; the slash at the end counts");
         let side = ServerSide {
             product: self.server_kind,
             address: answers.ask_required(server, self.server.as_ref()),
             role: answers.ask_required(role, self.role.as_ref()),
-            resource: if has_resource {
-                answers.ask_with_default(resource, self.resource.as_ref(), RESOURCE)
-            } else {
-                String::new()
+            resource: match resource {
+                Some(flag) => answers.ask_with_default(question, flag.resource.as_ref(), RESOURCE),
+                None => String::new(),
             },
             mount: self.mount.clone().unwrap_or_else(|| mount.to_owned()),
             ca_file: self.ca_file.clone(),
@@ -131,6 +135,12 @@ impl ServerSide {
         let file = self.ca_file.take()?;
         self.ca_file = Some(path.to_owned());
         Some(file)
+    }
+
+    /// Returns the host of the server's address, by which some logins are bound to it.
+    pub(super) fn host(&self) -> String {
+        let url = url::Url::parse(&self.address).ok();
+        url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
     }
 
     /// Writes `[server.main]`.
@@ -170,12 +180,18 @@ impl ServerSide {
             return self.acl_section(tenant, keys);
         }
         let config = [format!("tenant_id={tenant}"), format!("resource={}{application}", quote(&self.resource))];
-        self.token_commands("azure", &config, bounds)
+        self.token_commands("azure", "config", &config, bounds)
     }
 
-    /// Formats the commands that enable an auth method of this type with its `config`, unless that is empty because the method is
-    /// there, and a role of it with its `bounds`.
-    pub(super) fn token_commands(&self, method: &str, config: &[String], bounds: &[String]) -> String {
+    /// Formats the commands that enable an auth method of this type with its `config` at `config_path` below it, unless that is empty
+    /// because the method is there, and a role of it with its `bounds`.
+    pub(super) fn token_commands(
+        &self,
+        method: &str,
+        config_path: &str,
+        config: &[String],
+        bounds: &[String],
+    ) -> String {
         let (role, mount) = (quote(&self.role), quote(&self.mount));
         let (program, prefix) = match self.product {
             ServerProduct::Openbao => ("bao", "BAO"),
@@ -186,11 +202,11 @@ impl ServerSide {
         if config.is_empty() {
             let _ = writeln!(text, "# the auth method at {mount} is there, and verifies tokens of this cluster");
         } else {
-            if method == "azure" && self.product == ServerProduct::Openbao {
+            if matches!(method, "aws" | "azure" | "gcp") && self.product == ServerProduct::Openbao {
                 text.push_str("# the method is a plugin: register it first, by `bao plugin register`\n");
             }
             let _ = writeln!(text, "{program} auth enable -path={mount} {method}");
-            let _ = writeln!(text, "{program} write auth/{mount}/config {}", config.join(" "));
+            let _ = writeln!(text, "{program} write auth/{mount}/{config_path} {}", config.join(" "));
         }
         let bounds: Vec<String> = bounds.iter().map(|bound| format!(" {bound}")).collect();
         let _ = write!(
@@ -216,23 +232,29 @@ impl ServerSide {
         format!("{}{rules}", if is_unclear { note } else { "" })
     }
 
-    /// Formats the section for the configuration of keyward's ACL server.
     fn acl_section(&self, tenant: &str, keys: &[String]) -> String {
-        let mut text = format!(
-            "# into the ACL server's configuration, then: sudo systemctl restart keyward
-[acl.method.{}]
-issuer = \"https://sts.windows.net/{tenant}/\"
-discovery_url = \"https://login.microsoftonline.com/{tenant}/.well-known/openid-configuration\"
-audience = {}
+        let method = [
+            format!("issuer = \"https://sts.windows.net/{tenant}/\""),
+            format!("discovery_url = \"https://login.microsoftonline.com/{tenant}/.well-known/openid-configuration\""),
+            format!("audience = {}", toml::Value::from(self.resource.as_str())),
+        ];
+        self.method_section(&method, keys)
+    }
 
-[acl.method.{}.role.{}]
+    /// Formats the section for the configuration of keyward's ACL server: keys of the method, and of its role.
+    pub(super) fn method_section(&self, method: &[String], role: &[String]) -> String {
+        let Self { mount, role: name, .. } = self;
+        format!(
+            "# into the ACL server's configuration, then: sudo systemctl restart keyward
+[acl.method.{mount}]
+{}
+
+[acl.method.{mount}.role.{name}]
+{}
+policies = [\"{name}\"]
 ",
-            self.mount,
-            toml::Value::from(self.resource.as_str()),
-            self.mount,
-            self.role
-        );
-        text.extend(keys.iter().flat_map(|key| [key, "\n"]));
-        text + &format!("policies = [\"{}\"]\n", self.role)
+            method.join("\n"),
+            role.join("\n"),
+        )
     }
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use super::OutputFlags;
 use super::answers::{PlanInputs, Question};
 use super::plan::{CONFIG_PATH, Plan, Target};
-use super::server_side::ServerFlags;
+use super::server_side::{ResourceFlag, ServerFlags};
 use super::shell::{TomlText, quote};
 
 /// Run the gateway to HCP Terraform or Terraform Enterprise.
@@ -41,6 +41,8 @@ pub(super) struct Terraform {
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
+    resource: ResourceFlag,
+    #[command(flatten)]
     pub(super) output: OutputFlags,
 }
 
@@ -54,7 +56,7 @@ impl Terraform {
         let mut commands = Vec::new();
         let mut secret = None;
         if let Some(path) = &self.secret_path {
-            let server = self.server.resolve(answers);
+            let server = self.server.resolve(answers, "azure", Some(&self.resource));
             server.write_server(&mut toml);
             toml.section("", "session.main");
             server.write_session(&mut toml);

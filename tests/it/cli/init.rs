@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use keyward_emulators::cloud::CloudIdentities;
+use keyward_emulators::cloud::{CloudIdentities, CloudProvider, GcpNames};
 
 use crate::harness::binary::{eventually, run};
 use crate::harness::systemd::assert_drop_in_is_valid;
@@ -97,6 +97,38 @@ fn on_a_vm_of_azure_the_names_in_the_commands_are_those_of_the_machine() {
     });
 }
 
+#[test]
+fn on_a_vm_of_aws_the_names_in_the_commands_are_those_of_the_machine() {
+    let names = [
+        "bound_iam_principal_arn=arn:aws:iam::111122223333:role/keyward-vm",
+        "iam_server_id_header_value=vault.example.com",
+        "server_id = \"vault.example.com\"",
+    ];
+    run_in_network_namespace(|| assert_names_of_the_machine(CloudProvider::Aws, AWS, &names));
+}
+
+#[test]
+fn on_a_vm_of_google_cloud_the_names_in_the_commands_are_those_of_the_machine() {
+    let account = format!("bound_service_accounts={}", GcpNames::ACCOUNT);
+    let project = format!("bound_projects={}", GcpNames::PROJECT);
+    let names = [&account, &project, "audience = \"https://vault.example.com/vault/web\""];
+    run_in_network_namespace(|| assert_names_of_the_machine(CloudProvider::Gcp, GCP, &names));
+}
+
+fn assert_names_of_the_machine(provider: CloudProvider, flags: &str, names: &[&str]) {
+    let _world = World::with(|cloud| cloud.provider = provider, |_, _| ());
+    let args: Vec<&str> = ["init"].into_iter().chain(flags.split(' ')).chain(["--dry-run"]).collect();
+    let (code, output, error) = run(&args, &[]);
+    assert_eq!(code, 0, "{error}");
+    assert!(error.contains("those of this machine, by its metadata"), "{error}");
+    for name in names {
+        assert!(output.contains(name), "{name}: {output}");
+    }
+}
+
+const AWS: &str = "aws-vm --server https://vault.example.com:8200 --role web";
+const GCP: &str = "gcp-vm --server https://vault.example.com:8200 --role web";
+
 pub(super) const VM: &str = "azure-vm --server https://vault.example.com:8200 --role web";
 
 #[test]
@@ -114,6 +146,10 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
         (format!("{VM} --server-kind keyward --resource api://acl --token-file /srv/app/token"), false, false),
         (format!("{VM} --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx.service"), false, true),
         (format!("{VM} --template /etc/keyward/a.tmpl --destination /run/keyward/my.app.conf"), false, false),
+        (AWS.to_owned(), false, false),
+        (format!("{AWS} --server-kind keyward --server-id acl --region eu-west-1 --api-proxy"), false, false),
+        (GCP.to_owned(), false, false),
+        (format!("{GCP} --server-kind openbao --audience https://a/vault/web --tcp-port 8300"), false, false),
         ("terraform".to_owned(), false, false),
         (format!("{terraform} --token-file /run/ci/platform.token --port 8801"), false, false),
         (

@@ -2,7 +2,8 @@
 //!
 //! The type `ec2` is left out: its proof is a document that every process of the machine can read and that never changes.
 
-// Layer 0: from where the credentials come
+// Layer 0: URLs, and from where the credentials come
+mod endpoints;
 mod credentials;
 mod container;
 mod selection;
@@ -14,7 +15,6 @@ mod web_identity;
 mod signature;
 
 // Layer 2: the source
-mod endpoints;
 mod source;
 mod role_exchange;
 
@@ -22,6 +22,7 @@ use crate::identity::ProviderVariables;
 
 pub(crate) use credentials::AwsCredentials;
 pub use endpoints::{AwsEndpoints, is_region as is_aws_region};
+pub use instance::{AwsMachine, aws_machine};
 pub(crate) use role_exchange::AwsRoleExchange;
 pub use role_exchange::AwsRoleOptions;
 pub use selection::AwsCredentialOrigin;

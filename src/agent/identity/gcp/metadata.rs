@@ -4,7 +4,9 @@
 use keyward_machine::secret_string::SecretString;
 use url::Url;
 
+use super::endpoints::GcpEndpoints;
 use crate::identity::error::AttemptError;
+use crate::identity::metadata::MACHINE_LIMIT;
 use crate::identity::token_response;
 use crate::identity::transport::Transport;
 
@@ -34,6 +36,30 @@ pub(super) async fn access_token(
 ) -> Result<SecretString, AttemptError> {
     let body = get(transport, account_url(base, service_account, "token")).await?;
     token_response::parse_token(&body, &[])
+}
+
+/// Project and service account of a virtual machine of Google Cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GcpMachine {
+    /// Id of the project.
+    pub project: String,
+    /// E-mail of the machine's default service account.
+    pub service_account: String,
+}
+
+/// Returns what the metadata server says of this machine; `None` if nothing usable answers there within a second.
+pub async fn gcp_machine(endpoints: &GcpEndpoints) -> Option<GcpMachine> {
+    let asked = async {
+        let transport = Transport::machine().ok()?;
+        let mut url = endpoints.metadata.clone();
+        url.set_path("/computeMetadata/v1/project/project-id");
+        let project = String::from_utf8(get(transport, url).await.ok()?).ok()?.trim().to_owned();
+        // cloud.google.com, "Creating and managing projects"; older ones have a domain in front of a colon.
+        let is_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.:".contains(&byte);
+        let service_account = email(transport, &endpoints.metadata, "default").await.ok()?;
+        (!project.is_empty() && project.bytes().all(is_id)).then_some(GcpMachine { project, service_account })
+    };
+    tokio::time::timeout(MACHINE_LIMIT, asked).await.ok()?
 }
 
 /// Requests the e-mail of a service account.

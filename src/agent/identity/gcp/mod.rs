@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use crate::identity::ProviderVariables;
 
 pub use endpoints::GcpEndpoints;
+pub use metadata::{GcpMachine, gcp_machine};
 
 /// Options of the `gcp` method.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,6 +30,7 @@ impl Aks {
                     ON_SERVER,
                     server.token_commands(
                         "kubernetes",
+                        "config",
                         &[],
                         &[
                             format!("bound_service_account_names={}", self.service_account()),
@@ -45,6 +46,7 @@ impl Aks {
                     ON_SERVER,
                     server.token_commands(
                         "jwt",
+                        "config",
                         &["oidc_discovery_url=\"$issuer\"".to_owned(), "bound_issuer=\"$issuer\"".to_owned()],
                         &[
                             "role_type=jwt".to_owned(),

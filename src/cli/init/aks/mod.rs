@@ -14,7 +14,7 @@ use keyward_config::kubernetes::{Identity, Sidecar};
 use super::answers::{PlanInputs, Question};
 use super::names::{azure_name, file_mode, guid, image, kubernetes_name};
 use super::plan::{Plan, Target};
-use super::server_side::{ServerFlags, ServerProduct, ServerSide};
+use super::server_side::{ResourceFlag, ServerFlags, ServerProduct, ServerSide};
 use super::{OutputFlags, local_file};
 use manifest::Pod;
 use outputs::Outputs;
@@ -24,6 +24,8 @@ use outputs::Outputs;
 pub(super) struct Aks {
     #[command(flatten)]
     server: ServerFlags,
+    #[command(flatten)]
+    resource: ResourceFlag,
     /// Auth method of the server: azure logs in with a managed identity, jwt and kubernetes with a token of the pod's
     /// service account
     #[arg(long, value_enum, default_value_t, help_heading = "Server")]
@@ -119,8 +121,8 @@ impl Method {
 
 impl Aks {
     pub(super) fn plan(&self, answers: &mut PlanInputs<'_>) -> Plan {
-        let is_azure = self.method == Method::Azure;
-        let mut server = self.server.resolve_for(answers, self.method.mount(), is_azure);
+        let resource = (self.method == Method::Azure).then_some(&self.resource);
+        let mut server = self.server.resolve(answers, self.method.mount(), resource);
         let ca_bundle = server.place_ca_file(CA_PATH).and_then(|file| match local_file::read_ca_bundle(&file) {
             Ok(text) => Some(text),
             Err(error) => {
