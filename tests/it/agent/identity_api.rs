@@ -86,29 +86,49 @@ impl Scene {
         self.world.cloud.faults().requests(FaultTarget::Metadata)
     }
 
-    /// A program on the SDKs, built by `tests/clients/install`, with only these variables.
-    pub(super) fn sdk(&self, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    /// A program on the SDKs for Go, built by `tests/clients/install`, with only these variables.
+    pub(super) fn go_sdk(&self, arguments: &[&str], variables: &[(&str, &str)]) -> String {
         let mut command = Command::new(clients().join("bin/go-identity"));
-        let output = command.args(arguments).env_clear().envs(variables.iter().copied()).output().unwrap();
+        self.run_sdk(command.args(arguments).env_clear().envs(variables.iter().copied()))
+    }
+
+    /// The programs on the SDKs for Go and for Python, at the same time.
+    pub(super) fn sdks(&self, arguments: &[&str], variables: &[(&str, &str)]) -> [String; 2] {
+        let mut command = Command::new(clients().join("bin/python"));
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/identity_sdks.py");
+        // The SDKs look for files below the home.
+        let home = ("HOME", self.agent.path("home"));
+        command.arg(script).args(arguments).env_clear().envs([home]).envs(variables.iter().copied());
+        std::thread::scope(|scope| {
+            let python = scope.spawn(|| self.run_sdk(&mut command));
+            [self.go_sdk(arguments, variables), python.join().unwrap()]
+        })
+    }
+
+    fn run_sdk(&self, command: &mut Command) -> String {
+        let output = command.output().unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(output.status.success(), "{text}\n--- the agent:\n{}", self.agent.binary.output());
         text
     }
 
-    /// Has an SDK ask for three lives; asserts that each cost one of `calls` for each of `resources`, and that all tokens were seen.
-    pub(super) fn assert_one_call_a_life(
+    /// Has SDKs ask for three lives; asserts that each cost one of `calls` for each of `resources`, and that all tokens were seen.
+    pub(super) fn assert_one_call_a_life<const N: usize>(
         &self,
         resources: u64,
         calls: impl Fn(&Self) -> u64,
-        sdk: impl FnOnce(&Self) -> String,
+        sdks: impl FnOnce(&Self) -> [String; N],
     ) {
         let before = calls(self);
-        let text = sdk(self);
-        let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
-        let [requests, tokens] = numbers.as_slice() else { panic!("{text}") };
+        let texts = sdks(self);
         let calls = calls(self) - before;
-        assert!(*requests > 20 && (3..=5).contains(tokens), "{requests} requests, {tokens} tokens");
-        assert!(calls <= resources * tokens, "{calls} calls for {tokens} tokens of each resource");
+        for text in texts {
+            let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
+            let [requests, tokens] = numbers.as_slice() else { panic!("{text}") };
+            assert!(*requests > 20 && (3..=5).contains(tokens), "{requests} requests, {tokens} tokens");
+            // The SDKs begin and end at different times.
+            assert!(calls <= resources * (tokens + 1), "{calls} calls for {tokens} tokens of each resource");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The endpoint of App Service, with the SDK of Azure for Go.
+//! The endpoint of App Service, with the SDKs of Azure for Go and Python.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn the_sdk_of_azure_gets_no_expired_token_in_three_hours_and_each_life_costs_one
         scene.assert_one_call_a_life(2, Scene::upstream_calls, |scene| {
             let endpoint = scene.url("azure", FORM);
             let resource = ARM.trim_end_matches('/');
-            scene.sdk(&[FORM, resource, "25"], &[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", KEY)])
+            scene.sdks(&[FORM, resource, "25"], &[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", KEY)])
         });
     });
 }

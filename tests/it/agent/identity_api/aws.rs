@@ -1,4 +1,4 @@
-//! Credentials of a role of AWS, with the SDK of AWS for Go: by the endpoint of container credentials, and by `credential_process`.
+//! Credentials of a role of AWS, with the SDKs of AWS for Go and Python: by the endpoint of container credentials, and by `credential_process`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn the_sdk_of_aws_gets_no_expired_credentials_in_three_hours_and_each_life_costs
         scene.assert_one_call_a_life(1, calls, |scene| {
             let file = scene.agent.path("identity.key").display().to_string();
             let url = scene.url("aws", "aws");
-            scene.sdk(
+            scene.sdks(
                 &["aws", "25"],
                 &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &url), ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &file)],
             )
@@ -92,7 +92,7 @@ fn the_sdk_of_aws_gets_no_expired_credentials_in_three_hours_and_each_life_costs
                 format!("[default]\ncredential_process = {command} aws-credentials --identity aws --config {config}\n");
             std::fs::write(&profile, text).unwrap();
             let profile = profile.display().to_string();
-            scene.sdk(
+            scene.sdks(
                 &["aws", "25"],
                 &[("AWS_CONFIG_FILE", &profile), ("PATH", "/usr/bin:/bin"), ("HOME", "/nonexistent")],
             )

@@ -1,4 +1,4 @@
-//! External accounts of Google Cloud, with its library for Go: the subject token by URL, and by file.
+//! External accounts of Google Cloud, with its libraries for Go and Python: the subject token by URL, and by file.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::{ARM, KEY, Scene};
 use crate::harness::world::run_in_network_namespace;
 
-fn follow(scene: &Scene, source: &Value) -> String {
+fn follow(scene: &Scene, source: &Value) -> [String; 2] {
     let file = scene.agent.path("google.json");
     let account = json!({ "type": "external_account", "audience": "//iam.googleapis.com/projects/1/p",
         "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "credential_source": source });
     std::fs::write(&file, account.to_string()).unwrap();
-    scene.sdk(&["gcp", &file.display().to_string(), "25"], &[])
+    scene.sdks(&["gcp", &file.display().to_string(), "25"], &[])
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn the_client_of_kubernetes_gets_no_expired_token_in_three_hours_and_each_life_c
         let command = ["kube-token", "--identity", "azure", "--config", &config, "--resource"];
         scene.assert_one_call_a_life(2, Scene::upstream_calls, |scene| {
             let kube = ["kube", "25", env!("CARGO_BIN_EXE_keyward")];
-            scene.sdk(&[&kube[..], &command, &[ARM]].concat(), &[("HOME", "/nonexistent")])
+            [scene.go_sdk(&[&kube[..], &command, &[ARM]].concat(), &[("HOME", "/nonexistent")])]
         });
         let info = r#"{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential","spec":{"interactive":false}}"#;
         let (code, out, error) = run(&[&command[..], &[ARM]].concat(), &[("KUBERNETES_EXEC_INFO", info)]);

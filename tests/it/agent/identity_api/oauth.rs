@@ -12,7 +12,7 @@ fn the_library_of_oauth_gets_no_expired_token_in_three_hours_and_each_life_costs
         let scene = Scene::start(Duration::from_secs(8), "", "");
         let url = scene.url("azure", "oauth");
         scene.assert_one_call_a_life(2, Scene::upstream_calls, |scene| {
-            scene.sdk(&["oauth", &url, &format!("{ARM}.default"), KEY, "25"], &[])
+            [scene.go_sdk(&["oauth", &url, &format!("{ARM}.default"), KEY, "25"], &[])]
         });
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let ask = |key: &str, form: &[(&str, &str)]| {
