@@ -71,7 +71,10 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
         }
         IdentityMethod::TokenFile(file) => files.push_str(&content(file, HINT)),
         // Each job has other variables.
-        IdentityMethod::CiJob(_) | IdentityMethod::Jwt(_) | IdentityMethod::Certificate => {}
+        IdentityMethod::CiJob(_)
+        | IdentityMethod::WorkloadApi(_)
+        | IdentityMethod::Jwt(_)
+        | IdentityMethod::Certificate => {}
     }
     format!("{}.{}", encoded(settings.as_bytes(), WHOLE), encoded(files.as_bytes(), WHOLE))
 }

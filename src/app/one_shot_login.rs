@@ -79,6 +79,7 @@ fn without_side_effects(method: &identity::IdentityMethod) -> anyhow::Result<ide
         | identity::IdentityMethod::Aws(_)
         | identity::IdentityMethod::Gcp(_)
         | identity::IdentityMethod::CiJob(_)
+        | identity::IdentityMethod::WorkloadApi(_)
         | identity::IdentityMethod::Certificate
         | identity::IdentityMethod::TokenFile(_) => {}
     }

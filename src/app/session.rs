@@ -92,6 +92,7 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
         | IdentityMethod::Aws(_)
         | IdentityMethod::Gcp(_)
         | IdentityMethod::CiJob(_)
+        | IdentityMethod::WorkloadApi(_)
         | IdentityMethod::Jwt(_) => None,
     };
     let proof = proof.map(|path| path.display().to_string()).unwrap_or_default();

@@ -32,6 +32,7 @@ mod cloud;
 mod aws;
 mod gcp;
 mod ci_token;
+mod workload_api;
 mod method;
 mod session;
 mod derived_token;

@@ -14,7 +14,7 @@ use keyward_http::client::{ClientCertificate, ServerAddress};
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
 use super::{NeedKind, PathUse, Session};
-use super::{aws, ci_token, cloud, gcp};
+use super::{aws, ci_token, cloud, gcp, workload_api};
 
 /// Method of a session, with the values that it implies for the login.
 pub(super) struct SessionMethod {
@@ -92,6 +92,15 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
             SessionMethod {
                 role,
                 method: IdentityMethod::CiJob(Box::new(options)),
+                mount: Some("jwt"),
+                certificate: None,
+            }
+        }
+        "jwt" if workload_api::is_named(&table) => {
+            let (role, options) = workload_api::read(table, !is_consul);
+            SessionMethod {
+                role,
+                method: IdentityMethod::WorkloadApi(Box::new(options)),
                 mount: Some("jwt"),
                 certificate: None,
             }
@@ -260,6 +269,7 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
         IdentityMethod::Aws(options) => describe_aws(options, &describe_value),
         IdentityMethod::Gcp(options) => vec![describe_gcp(options, &describe_value)],
         IdentityMethod::CiJob(options) => vec![ci_token::describe(options, &describe_value)],
+        IdentityMethod::WorkloadApi(options) => vec![workload_api::describe(options, &describe_value)],
         IdentityMethod::Jwt(JwtFileOptions { file: path, remove }) => {
             let removal = if *remove { ", and removes it after reading" } else { "" };
             vec![format!("authenticates with the signed token in {}{removal}", file("file", path))]

@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 105] = [
+pub const REFERENCE_KEYS: [&str; 107] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -109,7 +109,9 @@ pub const REFERENCE_KEYS: [&str; 105] = [
     "session.*.jwt.file",
     "session.*.jwt.role",
     "session.*.jwt.service_connection",
+    "session.*.jwt.spiffe_id",
     "session.*.jwt.variable",
+    "session.*.jwt.workload_api",
     "session.*.kubernetes.file",
     "session.*.kubernetes.role",
     "session.*.mount",

@@ -10,7 +10,7 @@ use super::attempts::Persistence;
 use super::consumable_file::{ConsumedSecrets, unreadable};
 use super::{
     AppRoleOptions, AwsIdentityOptions, CiTokenOptions, CloudIdentityOptions, GcpIdentityOptions, IdentityError,
-    IdentityErrorKind, IdentityProof, IdentitySource, JwtFileOptions, approle, jwt_file,
+    IdentityErrorKind, IdentityProof, IdentitySource, JwtFileOptions, WorkloadApiOptions, approle, jwt_file,
 };
 use crate::server_client::ServerClient;
 use crate::token::ClientToken;
@@ -26,6 +26,8 @@ pub enum IdentityMethod {
     Gcp(Box<GcpIdentityOptions>),
     /// The signed token of a CI job.
     CiJob(Box<CiTokenOptions>),
+    /// The token of SPIFFE's Workload API.
+    WorkloadApi(Box<WorkloadApiOptions>),
     /// A signed token in a file.
     Jwt(JwtFileOptions),
     /// A role id and its secret id.
@@ -64,6 +66,7 @@ impl IdentityMethod {
             Self::Aws(options) => options.build(clock)?,
             Self::Gcp(options) => options.build(clock)?,
             Self::CiJob(options) => options.build(clock)?,
+            Self::WorkloadApi(options) => options.build(clock),
             Self::Jwt(options) => Box::new(jwt_file::JwtFileSource::new(options, consumed)),
             Self::AppRole(options) => {
                 Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace, consumed))
@@ -85,13 +88,14 @@ impl IdentityMethod {
             Self::Aws(options) => options.build_with(Persistence::single(clock)),
             Self::Gcp(options) => options.build_with(Persistence::single(clock)),
             Self::CiJob(options) => options.build_with(Persistence::single(clock)),
+            Self::WorkloadApi(options) => Ok(options.build_with(Persistence::single(clock))),
             other => other.build(clock, upstream, namespace),
         }
     }
 
     /// Returns true for an identity that a cloud gives the machine: one proof serves all sessions with equal options.
     pub const fn is_of_machine(&self) -> bool {
-        matches!(self, Self::Cloud(_) | Self::Aws(_) | Self::Gcp(_) | Self::CiJob(_))
+        matches!(self, Self::Cloud(_) | Self::Aws(_) | Self::Gcp(_) | Self::CiJob(_) | Self::WorkloadApi(_))
     }
 
     /// Returns true if secrets that `before` consumed came from the files of this method, and by the same wrapping path.

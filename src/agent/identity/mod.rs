@@ -30,6 +30,7 @@ mod consumable_file;
 mod approle;
 mod jwt_file;
 mod ci_token;
+mod workload_api;
 mod aws;
 mod gcp;
 
@@ -69,6 +70,7 @@ pub use provider_variables::ProviderVariables;
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 pub use shared_source::SharedSource;
 pub use token_origin::IdentityTokenOrigin;
+pub use workload_api::WorkloadApiOptions;
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

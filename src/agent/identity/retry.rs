@@ -14,6 +14,8 @@ pub(super) enum IdentityEndpoint {
     LocalService,
     /// A provider's token endpoint.
     Authority,
+    /// SPIFFE's Workload API.
+    WorkloadApi,
 }
 
 /// Meaning of a failed attempt.
@@ -33,6 +35,7 @@ pub(super) enum FailureKind {
     NotReplicated,
     Expiring,
     Intercepted,
+    NotRegistered,
     Rejected,
 }
 
@@ -169,6 +172,7 @@ fn classify_refusal(refusal: &ErrorResponse, endpoint: IdentityEndpoint) -> Fail
         404 if endpoint != IdentityEndpoint::Authority => FailureKind::EndpointMissing,
         410 if endpoint != IdentityEndpoint::Authority => FailureKind::Updating,
         429 => FailureKind::Throttled,
+        403 if endpoint == IdentityEndpoint::WorkloadApi => FailureKind::NotRegistered,
         // The metadata service documents neither: most likely a proxy responds in its place.
         502 | 504 => FailureKind::Gateway,
         408 | 500..=599 => FailureKind::ServerError,
@@ -267,6 +271,12 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
                 "something other than the metadata service answered, such as a proxy, a firewall or a network policy; let this \
                  machine reach it directly; pods that may not reach it use workload identity",
             ),
+        ),
+        // SPIRE's agent learns of a new entry within some seconds.
+        FailureKind::NotRegistered => (
+            &[1, 2, 4, 8],
+            IdentityErrorKind::Denied,
+            Some("no registration entry has selectors that fit this process: its user, unit, path or pod"),
         ),
         FailureKind::Rejected => (&[], IdentityErrorKind::Config, None),
     };

@@ -175,6 +175,10 @@ impl SandboxPlan {
                 self.connect_to_identity(&options.urls(), environment);
             }
             IdentityMethod::CiJob(options) => self.connect_to_identity(&options.urls(), environment),
+            // A socket file, whose folder may not be readable.
+            IdentityMethod::WorkloadApi(options) => {
+                self.read.insert(options.socket.clone());
+            }
             // The readers of their keys record their files.
             IdentityMethod::Jwt(_)
             | IdentityMethod::AppRole(_)

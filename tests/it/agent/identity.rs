@@ -4,6 +4,7 @@ mod aws;
 mod ci_token;
 mod gcp;
 mod requests;
+mod workload_api;
 pub(crate) mod tls_front;
 mod token_proxy;
 

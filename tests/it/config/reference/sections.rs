@@ -78,6 +78,7 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             with_server!("[session.a.jwt]\nrole = \"web\"\nfile = \"/run/jwt\"\n@\n"),
             with_server!("[session.a.jwt]\nrole = \"web\"\nvariable = \"ID_TOKEN\"\n@\n"),
             with_server!("[session.a.jwt]\nrole = \"web\"\nci = \"github-actions\"\n@\n"),
+            with_server!("[session.a.jwt]\nrole = \"web\"\nworkload_api = \"unix:///run/a\"\naudience = \"a\"\n@\n"),
             with_server!("[session.a.jwt]\nrole = \"web\"\nci = \"azure-devops\"\nservice_connection = \"1\"\n@\n"),
         ],
     ),
