@@ -32,7 +32,7 @@ fn waits(failure: &AttemptError, endpoint: IdentityEndpoint) -> Vec<u64> {
 
 #[test]
 fn each_retry_rule_waits_and_reports_as_specified() {
-    use IdentityEndpoint::{Authority, LocalService, Metadata};
+    use IdentityEndpoint::{Authority, LocalService, Metadata, WorkloadApi};
     let check = |failure: AttemptError, endpoint, expected: &[u64], kind, hint: &str| {
         assert_eq!(waits(&failure, endpoint), expected, "{failure}");
         let error = to_identity_error(&failure, endpoint, "source");
@@ -99,6 +99,7 @@ fn each_retry_rule_waits_and_reports_as_specified() {
     check(status(404), Metadata, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
     check(status(404), LocalService, &[1, 2, 4, 8], IdentityErrorKind::NotReady, "updated");
     check(status(404), Authority, &[], IdentityErrorKind::Config, "");
+    check(status(403), WorkloadApi, &[1, 2, 4, 8], IdentityErrorKind::Denied, "no registration entry");
     check(status(410), Metadata, &[10; 8], IdentityErrorKind::NotReady, "updated");
     check(status(429), Metadata, &[2, 4, 8, 16], IdentityErrorKind::Throttled, "");
     for code in [408, 500, 503, 511] {
