@@ -1,5 +1,6 @@
 //! TLS for every client and server: certificate files are read and checked in one place, and followed when they change.
 
+pub mod der;
 mod pem;
 mod listed;
 mod config;

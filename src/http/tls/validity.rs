@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use time::{Date, Month, PrimitiveDateTime, Time};
 
+use super::der::{BOOLEAN, Der, GENERALIZED_TIME, INTEGER, OBJECT_ID, OCTET_STRING, SEQUENCE, UTC_TIME};
+
 /// The end of a set of certificates, and the time from which operators are warned of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry {
@@ -96,8 +98,8 @@ impl<'a> Validity<'a> {
         to_be_signed.element(SEQUENCE)?;
         let issuer = to_be_signed.element(SEQUENCE)?;
         let mut validity = Der(to_be_signed.element(SEQUENCE)?);
-        let begins = validity.time()?;
-        let ends = validity.time()?;
+        let begins = take_time(&mut validity)?;
+        let ends = take_time(&mut validity)?;
         let subject = to_be_signed.element(SEQUENCE)?;
         Some((Self { serial, issuer, subject, begins, ends }, to_be_signed))
     }
@@ -126,63 +128,30 @@ fn is_ca(mut to_be_signed: Der<'_>) -> Option<bool> {
 /// 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 
-// Tags of DER (X.690, 8.1.2); those from 0x81 on are context-specific tags of a certificate (RFC 5280, 4.1).
-const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const OCTET_STRING: u8 = 0x04;
-const OBJECT_ID: u8 = 0x06;
-const SEQUENCE: u8 = 0x30;
+// Context-specific tags of a certificate (RFC 5280, 4.1).
 const VERSION: u8 = 0xa0;
 const ISSUER_ID: u8 = 0x81;
 const SUBJECT_ID: u8 = 0x82;
 const EXTENSIONS: u8 = 0xa3;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
 
-/// The rest of a DER value's content.
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Der<'a> {
-    /// Takes the next element if it has this tag: its content.
-    fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (&first, rest) = self.0.split_first()?;
-        if first != tag {
-            return None;
-        }
-        let (&first, rest) = rest.split_first()?;
-        let (length, rest) = match first {
-            0..=0x7f => (usize::from(first), rest),
-            // The long form (X.690, 8.1.3.5). DER does not have the indefinite one, 0x80.
-            0x81..=0x84 => {
-                let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-            }
-            _ => return None,
-        };
-        let (content, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some(content)
+/// Takes the next element of a value, a time: `YYMMDDHHMMSSZ` from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
+fn take_time(der: &mut Der<'_>) -> Option<SystemTime> {
+    let (text, short) = match der.element(UTC_TIME) {
+        Some(text) => (text, true),
+        None => (der.element(GENERALIZED_TIME)?, false),
+    };
+    let digits = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let (year, rest) = digits.split_at_checked(if short { 2 } else { 4 })?;
+    let year: i32 = year.parse().ok()?;
+    // RFC 5280, 4.1.2.5.1.
+    let year = if short { year + if year < 50 { 2000 } else { 1900 } } else { year };
+    let mut parts = [0_u8; 5];
+    for (index, part) in parts.iter_mut().enumerate() {
+        *part = rest.get(2 * index..2 * index + 2)?.parse().ok()?;
     }
-
-    /// Takes the next element, a time: `YYMMDDHHMMSSZ` from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
-    fn time(&mut self) -> Option<SystemTime> {
-        let (text, short) = match self.element(UTC_TIME) {
-            Some(text) => (text, true),
-            None => (self.element(GENERALIZED_TIME)?, false),
-        };
-        let digits = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
-        let (year, rest) = digits.split_at_checked(if short { 2 } else { 4 })?;
-        let year: i32 = year.parse().ok()?;
-        // RFC 5280, 4.1.2.5.1.
-        let year = if short { year + if year < 50 { 2000 } else { 1900 } } else { year };
-        let mut parts = [0_u8; 5];
-        for (index, part) in parts.iter_mut().enumerate() {
-            *part = rest.get(2 * index..2 * index + 2)?.parse().ok()?;
-        }
-        let [month, day, hour, minute, second] = parts;
-        let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
-        Some(PrimitiveDateTime::new(date, Time::from_hms(hour, minute, second).ok()?).assume_utc().into())
-    }
+    let [month, day, hour, minute, second] = parts;
+    let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+    Some(PrimitiveDateTime::new(date, Time::from_hms(hour, minute, second).ok()?).assume_utc().into())
 }
 
 #[cfg(test)]
