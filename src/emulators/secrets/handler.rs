@@ -21,6 +21,7 @@ use super::reply::{
 };
 use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::secret_ids::SecretIds;
+use super::ssh::SshAuthority;
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
@@ -36,6 +37,7 @@ pub(super) struct RequestHandler {
     verifier: Option<Verifier>,
     cloud_verifiers: BTreeMap<String, CloudVerifier>,
     authority: Authority,
+    ssh_authority: SshAuthority,
     pub(super) engine: terraform::Engine,
     pub(super) secret_ids: SecretIds,
 }
@@ -53,6 +55,7 @@ impl RequestHandler {
         let engine = terraform::Engine::new(&options.terraform)?;
         let stores = Stores::with_examples(options.clock.now());
         let authority = Authority::new().ok_or(StartError::Authority)?;
+        let ssh_authority = SshAuthority::new().ok_or(StartError::Authority)?;
         Ok(Self {
             options,
             faults,
@@ -60,6 +63,7 @@ impl RequestHandler {
             verifier,
             cloud_verifiers,
             authority,
+            ssh_authority,
             engine,
             secret_ids: SecretIds::default(),
         })
@@ -142,7 +146,11 @@ impl RequestHandler {
             RequestKind::Login => self.login(&route.path, namespace(head), &body, now).await,
             RequestKind::Unwrap => return self.unwrap(head, &body, now),
             RequestKind::PublicCertificate => {
-                self.authority.read(route.strip_prefix("pki")).unwrap_or_else(|| no_route(&route.path))
+                if route.path == "ssh/public_key" {
+                    self.ssh_authority.read_public_key()
+                } else {
+                    self.authority.read(route.strip_prefix("pki")).unwrap_or_else(|| no_route(&route.path))
+                }
             }
             RequestKind::LookupWrapped => {
                 let secret = wrapping_token(head, &body);
@@ -217,6 +225,7 @@ impl RequestHandler {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
                 Engine::Database => self.database_credential(route, secret, now),
                 Engine::Pki => self.certificate(route, secret, &body, now),
+                Engine::Ssh => self.ssh_authority.handle(route, &self.options().ssh, &body, now.wall),
                 Engine::Versioned | Engine::Plain | Engine::Cubbyhole => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
                     let path = route.strip_prefix(engine.mount());

@@ -25,6 +25,7 @@ mod route;
 mod sec1;
 mod secret_ids;
 mod serve;
+mod ssh;
 mod system;
 pub mod terraform;
 mod token_api;
@@ -60,6 +61,7 @@ pub use leases::LeaseTerms;
 pub use login_method::{AppRoleMethod, LoginMethod};
 pub use pki::CertificateRole;
 pub(crate) use policies::Policies;
+pub use ssh::SshRole;
 pub use token_roles::TokenRole;
 pub use tokens::TokenType;
 
@@ -92,13 +94,15 @@ pub struct SecretsOptions {
     pub database: BTreeMap<String, LeaseTerms>,
     /// Roles of `pki/issue/ROLE` and `pki/sign/ROLE`.
     pub certificates: BTreeMap<String, CertificateRole>,
+    /// Roles of `ssh/sign/ROLE`.
+    pub ssh: BTreeMap<String, SshRole>,
     /// Fault injection over HTTP; `None` for in-process use only.
     pub faults: Option<FaultListener>,
 }
 
 impl SecretsOptions {
     /// Creates settings for a free loopback port that admit every login as `role`, for tests of later steps. Certificates
-    /// have the role `web`.
+    /// have the role `web`, and those of SSH the roles `user` and `host`.
     pub fn for_anyone(clock: Clock, role: &str, settings: Role) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -114,6 +118,10 @@ impl SecretsOptions {
             terraform: terraform::TerraformEngineOptions::default(),
             database: BTreeMap::new(),
             certificates: BTreeMap::from([("web".to_owned(), CertificateRole::default())]),
+            ssh: BTreeMap::from([
+                ("user".to_owned(), SshRole::for_users("deploy,admin")),
+                ("host".to_owned(), SshRole::for_hosts("example.com,localhost")),
+            ]),
             faults: None,
         }
     }

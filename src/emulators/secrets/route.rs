@@ -53,7 +53,7 @@ pub(super) enum RequestKind {
     Lease(LeaseCall),
     /// `sys/mounts`, `sys/internal/ui/mounts/...`, `sys/capabilities-self`.
     System,
-    /// The CA's certificates below `pki/`, which need no token.
+    /// The CA's certificates below `pki/`, and its public key below `ssh/`, which need no token.
     PublicCertificate,
     /// Below the mount of an engine.
     Engine(Engine),
@@ -95,13 +95,14 @@ pub(super) enum Engine {
     Terraform,
     Database,
     Pki,
+    Ssh,
     /// Per token.
     Cubbyhole,
 }
 
 impl Engine {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Versioned, Self::Plain, Self::Terraform, Self::Database, Self::Pki, Self::Cubbyhole];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Versioned, Self::Plain, Self::Terraform, Self::Database, Self::Pki, Self::Ssh, Self::Cubbyhole];
 
     /// Returns the mount.
     pub(super) const fn mount(self) -> &'static str {
@@ -111,6 +112,7 @@ impl Engine {
             Self::Terraform => "terraform",
             Self::Database => "database",
             Self::Pki => "pki",
+            Self::Ssh => "ssh",
             Self::Cubbyhole => "cubbyhole",
         }
     }
@@ -184,6 +186,7 @@ fn classify(verb: Verb, path: &str) -> Option<RequestKind> {
         ("pki", Verb::Read) if ["cert", "ca", "ca_chain"].contains(&rest.split('/').next().unwrap_or_default()) => {
             Some(RequestKind::PublicCertificate)
         }
+        ("ssh", Verb::Read) if rest == "public_key" => Some(RequestKind::PublicCertificate),
         _ => Engine::ALL.into_iter().find(|engine| engine.mount() == first).map(RequestKind::Engine),
     }
 }

@@ -108,7 +108,9 @@ fn described(engine: Engine) -> Value {
     let (kind, options) = match engine {
         Engine::Versioned => ("kv", json!({ "version": "2" })),
         Engine::Plain => ("kv", json!({ "version": "1" })),
-        Engine::Terraform | Engine::Database | Engine::Pki | Engine::Cubbyhole => (engine.mount(), Value::Null),
+        Engine::Terraform | Engine::Database | Engine::Pki | Engine::Ssh | Engine::Cubbyhole => {
+            (engine.mount(), Value::Null)
+        }
     };
     json!({
         "type": kind, "options": options, "accessor": format!("{kind}_emulated"), "description": description,

@@ -8,4 +8,5 @@ pub(crate) mod platform;
 mod secrets;
 pub(crate) mod secrets_clients;
 mod secrets_kv;
+mod secrets_ssh;
 mod show;
