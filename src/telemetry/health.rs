@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error_code::ErrorCode;
-use crate::status::ComponentEntry;
+use crate::status::{CertificateEntry, ComponentEntry};
 use component::Registration;
 
 pub use component::Component;
@@ -154,6 +154,11 @@ impl HealthHandle {
     /// Sets what operators should know of it although nothing is wrong; `None` for nothing. The text holds no secret.
     pub fn set_note(&self, note: Option<String>) {
         self.modify(|registration| registration.note = note);
+    }
+
+    /// Sets the certificate that the component keeps; `None` for none.
+    pub fn set_certificate(&self, certificate: Option<CertificateEntry>) {
+        self.modify(|registration| registration.certificate = certificate);
     }
 
     /// Records a success, such as a write.

@@ -4,7 +4,7 @@ use keyward_machine::clock::ClockReading;
 use serde::Serialize;
 
 use crate::error_code::ErrorCode;
-use crate::status::{ComponentEntry, Timestamp, WarningEntry};
+use crate::status::{CertificateEntry, ComponentEntry, Timestamp, WarningEntry};
 
 /// Health of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,6 +41,7 @@ pub(super) struct Registration {
     pub(super) next_try: Option<ClockReading>,
     pub(super) keeps_previous: bool,
     pub(super) note: Option<String>,
+    pub(super) certificate: Option<CertificateEntry>,
     /// Error, its code, and its beginning.
     pub(super) warning: Option<(String, Option<ErrorCode>, ClockReading)>,
 }
@@ -54,8 +55,9 @@ impl Registration {
         let next_try = None;
         let keeps_previous = false;
         let note = None;
+        let certificate = None;
         let warning = None;
-        Self { id, component, since: now, target, updated, next_try, keeps_previous, note, warning }
+        Self { id, component, since: now, target, updated, next_try, keeps_previous, note, certificate, warning }
     }
 
     /// Sets the readiness; returns true if it or its reason has changed.
@@ -106,6 +108,7 @@ impl Registration {
                 code: text(*code),
                 since: Some(time(*since)),
             }),
+            certificate: self.certificate.clone(),
         }
     }
 }

@@ -162,6 +162,25 @@ pub struct ComponentEntry {
     /// Warning about a component that works.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<WarningEntry>,
+    /// The certificate that it keeps in files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateEntry>,
+}
+
+/// A certificate in its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateEntry {
+    /// Its names, the first one first.
+    pub names: Vec<String>,
+    /// Serial number as the tools of its kind print it.
+    pub serial: String,
+    /// Its beginning.
+    pub begins: Option<Timestamp>,
+    /// Its end.
+    pub expires: Option<Timestamp>,
+    /// Time at which it is to be replaced.
+    pub replaced_at: Option<Timestamp>,
 }
 
 /// Error that may make a component fail later.

@@ -125,6 +125,11 @@ impl ReportItem {
         self.component.strip_prefix("session/")
     }
 
+    /// Returns the name of the certificate that this is about.
+    pub fn certificate(&self) -> Option<&str> {
+        self.component.strip_prefix("certificate/")
+    }
+
     fn new(component: &str, required: bool) -> Self {
         Self {
             component: component.to_owned(),

@@ -6,7 +6,7 @@ mod describe;
 
 pub use describe::{product_name, update_verb};
 pub use document::{
-    ActivityEntry, ActivityKind, CallerEntry, CallersEntry, ComponentEntry, PlatformEntry, SandboxEntry, SessionEntry,
-    StatusDocument, Timestamp, WarningEntry,
+    ActivityEntry, ActivityKind, CallerEntry, CallersEntry, CertificateEntry, ComponentEntry, PlatformEntry,
+    SandboxEntry, SessionEntry, StatusDocument, Timestamp, WarningEntry,
 };
 pub use evaluate::{ReportItem, StatusReport, StatusState, StepKind, evaluate};

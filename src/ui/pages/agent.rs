@@ -1,4 +1,4 @@
-//! Page of the agent: problems first, sessions with their time lines, components, and recent events.
+//! Page of the agent: problems first, sessions with their time lines, certificates, components, and recent events.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +10,7 @@ use keyward_telemetry::time_format::format_span;
 use maud::{Markup, html};
 
 use super::Frame;
+use super::certificates::certificates_section;
 use super::events::{EventFilter, event_list};
 use super::layout::{facts, table};
 use super::problems::{state_and_problems, state_badge};
@@ -35,6 +36,7 @@ pub(crate) struct AgentView<'a> {
 struct LiveParts {
     state: Markup,
     sessions: Markup,
+    certificates: Markup,
     working_count: Markup,
     working: Markup,
     events: Markup,
@@ -42,6 +44,7 @@ struct LiveParts {
 
 const STATE: &str = "state";
 const SESSIONS: &str = "session-cards";
+const CERTIFICATES: &str = "certificate-cards";
 const WORKING_COUNT: &str = "working-count";
 const WORKING: &str = "working-rows";
 const EVENTS: &str = "event-rows";
@@ -58,6 +61,7 @@ impl AgentView<'_> {
                 h2 id="sessions" { "Sessions" }
                 div id=(SESSIONS) { (parts.sessions) }
             }
+            div id=(CERTIFICATES) { (parts.certificates) }
             section aria-labelledby="components" {
                 h2 id="components" { "Outputs, listeners and other components" }
                 details.fold {
@@ -80,6 +84,7 @@ impl AgentView<'_> {
         let places = [
             (STATE, parts.state),
             (SESSIONS, parts.sessions),
+            (CERTIFICATES, parts.certificates),
             (WORKING_COUNT, parts.working_count),
             (WORKING, parts.working),
             (EVENTS, parts.events),
@@ -99,6 +104,7 @@ impl AgentView<'_> {
                 @for (item, session) in &sessions { (self.session_card(item, session)) }
                 @if sessions.is_empty() { p.empty { "This listener shows no session." } }
             },
+            certificates: certificates_section(self.status, &report, self.now),
             working_count,
             working,
             events: event_list(self.events, &self.filter, self.now),
@@ -162,9 +168,11 @@ impl AgentView<'_> {
         }
     }
 
-    /// Lists what works beside the sessions; the rest is among the problems. Returns its count in words, and the list.
+    /// Lists what works beside the sessions and certificates; the rest is among the problems. Returns its count in words, and the list.
     fn working_components(&self, report: &StatusReport) -> (Markup, Markup) {
-        let has_card = |item: &ReportItem| item.session().is_some_and(|name| self.status.sessions.contains_key(name));
+        let has_card = |item: &ReportItem| {
+            item.session().is_some_and(|name| self.status.sessions.contains_key(name)) || item.certificate().is_some()
+        };
         let others: Vec<&ReportItem> = report.items.iter().filter(|item| !has_card(item)).collect();
         let working: Vec<&ReportItem> = others.iter().copied().filter(|item| item.state == StatusState::Ok).collect();
         let count = html! {

@@ -5,6 +5,7 @@ mod layout;
 mod times;
 mod timeline;
 mod problems;
+mod certificates;
 mod events;
 pub(super) mod sign_in;
 pub(super) mod agent;

@@ -40,7 +40,7 @@ async fn the_agents_page_shows_problems_first_with_their_remedy_and_folds_what_w
     assert!(code.contains("<h1>KW-1201: "), "{code}");
 
     let live = pages.browser.page("/agent/live", &cookie).await;
-    for id in ["state", "session-cards", "working-count", "working-rows", "event-rows"] {
+    for id in ["state", "session-cards", "certificate-cards", "working-count", "working-rows", "event-rows"] {
         assert!(live.contains(&format!("<div id=\"{id}\" hx-swap-oob=\"innerHTML\">")), "{id} is not in {live}");
         assert!(page.contains(&format!("id=\"{id}\"")), "{id} has no place in {page}");
     }

@@ -6,6 +6,7 @@ use keyward_credentials::credential_watch::Availability;
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
+use keyward_telemetry::status::CertificateEntry;
 use keyward_telemetry::time_format::{format_rfc3339, seconds};
 
 use super::delivery::DeliveryError;
@@ -30,6 +31,7 @@ impl CertificateTask {
             Some(current) if !current.certificate.has_ended(now) => {
                 self.set_times(current);
                 health.set_note(Some(self.describe(current)));
+                health.set_certificate(Some(self.entry(current)));
                 // A failed write or command was reported when it failed.
                 if current.is_written && self.deliver_at.is_none() {
                     health.set_ready();
@@ -45,6 +47,7 @@ impl CertificateTask {
                 );
                 health.set_failed(ErrorCode::CertificateEnded, format!("the certificate has ended at {ended}: {why}"));
                 health.set_note(None);
+                health.set_certificate(Some(self.entry(current)));
                 self.set_retry();
                 self.set_state(ENDED);
             }
@@ -93,6 +96,17 @@ impl CertificateTask {
         let (serial, ends) = (current.certificate.serial(), format_rfc3339(current.certificate.life().ends));
         let next = format_rfc3339(self.renewal_time(current));
         format!("{names}; serial {serial}; ends at {ends}; replaced at {next}")
+    }
+
+    fn entry(&self, current: &Current) -> CertificateEntry {
+        let life = current.certificate.life();
+        CertificateEntry {
+            names: self.options.request.names(),
+            serial: current.certificate.serial(),
+            begins: Some(life.begins.into()),
+            expires: Some(life.ends.into()),
+            replaced_at: Some(self.renewal_time(current).into()),
+        }
     }
 
     /// Time at which the certificate is to be replaced, or was.
