@@ -197,8 +197,12 @@ fn write_certificate(folder: &Path) -> ServerCertificate {
     let issuer = Issuer::new(ca, key);
     let key = KeyPair::generate().unwrap();
     let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let files =
-        ServerCertificate { certificate: folder.join("server.pem"), key: folder.join("server.key"), is_awaited: false };
+    let files = ServerCertificate {
+        certificate: folder.join("server.pem"),
+        key: folder.join("server.key"),
+        is_awaited: false,
+        client_ca: None,
+    };
     std::fs::write(&files.certificate, leaf.pem()).unwrap();
     std::fs::write(&files.key, key.serialize_pem()).unwrap();
     files

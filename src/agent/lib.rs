@@ -2,12 +2,13 @@
 //!
 //! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: tokens, the status of sessions, limits of attempts, the client of the server, encrypted files, leases, the watch of output files, their commands and rotations, and callers
+// 0: tokens, the status of sessions, limits of attempts, the client of the server, formats of SSH, encrypted files, leases, the watch of output files, their commands and rotations, and callers
 pub mod token;
 pub mod session_status;
 pub mod retry_budget;
 mod json_response;
 pub mod server_client;
+mod ssh;
 pub mod encrypted_file;
 mod leases;
 pub mod output_watch;

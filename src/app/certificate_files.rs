@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use keyward_agent::identity::IdentityMethod;
 use keyward_config::Config;
-use keyward_http::tls::{self, CertificateError, TlsOptions};
+use keyward_http::tls::{self, CertificateError, ServerCertificate, TlsOptions};
 use rustls::pki_types::CertificateDer;
 
 /// The certificate files of a configuration by the key that names them, such as `server.main.ca_file`.
@@ -51,12 +51,8 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             keyward_config::Serves::Ui(pages) => pages.as_ref(),
             _ => pair,
         };
-        // An issued certificate reports its own state.
-        if let Some(pair) = pair.filter(|pair| !pair.is_awaited) {
-            let certificate = pair.certificate.clone();
-            let key = pair.key.clone();
-            let name = format!("listener.{}.tls_cert", listener.name);
-            files.insert(name, CertificatePaths::Pair { certificate, key });
+        if let Some(pair) = pair {
+            add_server(&mut files, &format!("listener.{}", listener.name), pair);
         }
     }
     #[cfg(feature = "gateway")]
@@ -66,10 +62,8 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
         use keyward_acl::service::issuer_keys::CaSource;
-        if let Some(pair) = server.tls.as_ref().filter(|pair| !pair.is_awaited) {
-            let certificate = pair.certificate.clone();
-            let key = pair.key.clone();
-            files.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
+        if let Some(pair) = &server.tls {
+            add_server(&mut files, "acl", pair);
         }
         #[cfg(feature = "etcd")]
         if let keyward_acl::store::StoreOptions::Etcd(etcd) = &server.service.store {
@@ -89,6 +83,17 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         }
     }
     files
+}
+
+/// Adds the files of a server. Those of an issued certificate are left out, which reports its own state.
+fn add_server(files: &mut CertificateFiles, section: &str, server: &ServerCertificate) {
+    if !server.is_awaited {
+        let (certificate, key) = (server.certificate.clone(), server.key.clone());
+        files.insert(format!("{section}.tls_cert"), CertificatePaths::Pair { certificate, key });
+    }
+    if let Some(authorities) = server.client_ca.as_ref().filter(|authorities| !authorities.is_awaited) {
+        files.insert(format!("{section}.client_ca_file"), CertificatePaths::CaFile(authorities.file.clone()));
+    }
 }
 
 impl CertificatePaths {

@@ -14,6 +14,7 @@ use keyward_telemetry::time_format::format_duration;
 use super::diagnostic::Location;
 use super::listener::endpoint;
 use super::reader::Reader;
+use super::server_certificate;
 use super::values::{self, ValueError, invalid};
 use super::{Certificate, NeedKind};
 
@@ -35,7 +36,7 @@ const DEFAULT_DATACENTER: &str = "dc1";
 
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>, certificates: &[Certificate]) -> Option<AclServer> {
-    let tls = reader.server_certificate(certificates);
+    let tls = server_certificate::read(&mut reader, certificates);
     let endpoints = endpoints(&mut reader, tls.is_some());
     let connections = reader.number("connections", 16..=1_000_000);
     let store = store(&mut reader);
@@ -149,7 +150,8 @@ pub(super) fn describe(server: &AclServer) -> Vec<String> {
     let AclServer { endpoints, tls, connections: _, service } = server;
     let mut does = Vec::new();
     for endpoint in endpoints {
-        let secured = if tls.is_some() && !matches!(endpoint, Endpoint::Unix(_)) { ", over TLS" } else { "" };
+        let tls = tls.as_ref().filter(|_| !matches!(endpoint, Endpoint::Unix(_)));
+        let secured = server_certificate::describe(tls);
         does.push(format!("serves the ACL API on {endpoint}{secured}"));
     }
     does.push(format!("stores the tokens of datacenter {} in {}", service.datacenter, service.store));

@@ -1,17 +1,19 @@
-//! `[certificate.NAME]`: a certificate of a PKI engine with its key, in files that are replaced together.
+//! `[certificate.NAME]`: a certificate of a PKI or SSH engine with its key, in files that are replaced together.
 
 mod describe;
+mod output;
+mod ssh;
 
 pub(super) use self::describe::describe;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use keyward_agent::certificates::{
-    CertificateOptions, CertificateOutput, CertificateRequest, KeyOrigin, KeyType, OutputForm, RenewAt, RenewalPolicy,
-    Window,
+    CertificateOptions, CertificateOutput, CertificateRequest, CertificateSubject, KeyOrigin, KeyType, OutputForm,
+    PkiSubject, RenewAt, RenewalPolicy, Window,
 };
 use keyward_machine::atomic_file::Attributes;
 use keyward_telemetry::error_code::ErrorCode;
@@ -20,17 +22,31 @@ use keyward_telemetry::time_format::format_duration;
 use super::diagnostic::Location;
 use super::output_command::{output_command, variables};
 use super::reader::Reader;
-use super::references::Text;
-use super::sink::{file_path, on_missing};
+use super::sink::on_missing;
 use super::template::{self, TemplateContext, reject_without_secrets};
 use super::values::{self, ValueError, invalid};
-use super::{Certificate, PathUse, Template};
+use super::{Certificate, Template};
+use output::Place;
 
 /// Default of `mode`: the owner writes, the group reads.
 const DEFAULT_FILE_MODE: u32 = 0o640;
 
-/// Default of `mount`.
-const DEFAULT_MOUNT: &str = "pki";
+/// Default of `mode` of a key of OpenSSH, which accepts none that others may read.
+const DEFAULT_SSH_KEY_MODE: u32 = 0o600;
+
+/// Default of `mode` of a certificate without a key, which is public.
+const DEFAULT_PUBLIC_MODE: u32 = 0o644;
+
+/// Default of `mount` of each kind.
+const DEFAULT_PKI_MOUNT: &str = "pki";
+const DEFAULT_SSH_MOUNT: &str = "ssh";
+
+/// Kind of a certificate.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Pki,
+    Ssh,
+}
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -70,10 +86,17 @@ fn read_certificate(
 ) -> (Certificate, Location, &'static str) {
     let session = template::session(&mut reader, context.sessions);
     reject_without_secrets(&reader, reader.at, &reader.path.clone(), &session, context.sessions);
-    let request = read_request(&mut reader);
-    let (path, form, at, key) = read_path(&mut reader);
+    let kind = reader.choice("kind", &[("pki", Kind::Pki), ("ssh", Kind::Ssh)]).unwrap_or(Kind::Pki);
+    let (request, Place { path, form, at, key }) = match kind {
+        Kind::Pki => (read_request(&mut reader), output::read(&mut reader, &name)),
+        Kind::Ssh => ssh::read(&mut reader),
+    };
     let attributes = Attributes {
-        mode: reader.private_mode(DEFAULT_FILE_MODE, "the private key"),
+        mode: match form {
+            OutputForm::SshCertificate => reader.mode("mode", DEFAULT_PUBLIC_MODE),
+            OutputForm::SshFolder => reader.private_mode(DEFAULT_SSH_KEY_MODE, "the private key"),
+            _ => reader.private_mode(DEFAULT_FILE_MODE, "the private key"),
+        },
         owner: reader.user("owner"),
         group: reader.group("group"),
     };
@@ -97,16 +120,27 @@ fn read_certificate(
 }
 
 fn read_request(reader: &mut Reader<'_>) -> CertificateRequest {
-    let mount = reader.parse_text("mount", path_of_server).unwrap_or_else(|| DEFAULT_MOUNT.to_owned());
-    let role = reader.required("role", "the role of the PKI engine that issues the certificate");
-    let role = role.and_then(|text| reader.parse(&text, role_name)).unwrap_or_default();
+    let (mount, role) = read_role(reader, DEFAULT_PKI_MOUNT);
     let common_name = reader.required("common_name", "the host's name, such as \"web.example.com\"");
-    let common_name = common_name.and_then(|text| reader.parse(&text, subject)).unwrap_or_default();
-    let alt_names = parse_list(reader, "alt_names", alt_name);
-    let ip_sans = parse_list(reader, "ip_sans", address);
-    let uri_sans = parse_list(reader, "uri_sans", uri);
-    let ttl = reader.duration_if_given("ttl", Duration::from_mins(1)..=3650 * DAY);
-    CertificateRequest { mount, role, common_name, alt_names, ip_sans, uri_sans, ttl, key: read_key(reader) }
+    let subject = PkiSubject {
+        common_name: common_name.and_then(|text| reader.parse(&text, subject)).unwrap_or_default(),
+        alt_names: parse_list(reader, "alt_names", alt_name),
+        ip_sans: parse_list(reader, "ip_sans", address),
+        uri_sans: parse_list(reader, "uri_sans", uri),
+    };
+    let (ttl, key) = (read_ttl(reader), read_key(reader));
+    CertificateRequest { mount, role, ttl, key, subject: CertificateSubject::Pki(subject) }
+}
+
+/// Reads `mount` and `role`.
+fn read_role(reader: &mut Reader<'_>, default_mount: &str) -> (String, String) {
+    let mount = reader.parse_text("mount", path_of_server).unwrap_or_else(|| default_mount.to_owned());
+    let role = reader.required("role", "the role of the engine that issues the certificate");
+    (mount, role.and_then(|text| reader.parse(&text, role_name)).unwrap_or_default())
+}
+
+fn read_ttl(reader: &mut Reader<'_>) -> Option<Duration> {
+    reader.duration_if_given("ttl", Duration::from_mins(1)..=3650 * DAY)
 }
 
 /// Reads `key_type`, `key_file` or `server_key`, of which one is allowed.
@@ -131,48 +165,6 @@ fn read_key(reader: &mut Reader<'_>) -> KeyOrigin {
 fn parse_list<T>(reader: &mut Reader<'_>, name: &'static str, parse: impl Fn(&str) -> Result<T, ValueError>) -> Vec<T> {
     let texts = reader.list(name).unwrap_or_default();
     texts.iter().filter_map(|text| reader.parse(text, &parse)).collect()
-}
-
-/// Reads `folder` or `bundle`, of which one is needed.
-fn read_path(reader: &mut Reader<'_>) -> (PathBuf, OutputForm, Location, &'static str) {
-    let folder = (reader.locate("folder"), reader.text("folder"));
-    let bundle = (reader.locate("bundle"), reader.text("bundle"));
-    if folder.0.is_some() && bundle.0.is_some() {
-        reader.conflict("bundle", "folder", "a certificate has one form");
-    }
-    let (at, text, form, key) = match (folder, bundle) {
-        ((Some(at), text), (_, other)) => {
-            other.map(|other| reader.parse(&other, file_path));
-            (at, text, OutputForm::Folder, "folder")
-        }
-        (_, (Some(at), text)) => (at, text, OutputForm::Bundle, "bundle"),
-        _ => {
-            reader.missing("folder", "a path such as \"/etc/web/tls\", or bundle = \"/etc/web/tls.pem\"");
-            (reader.at, None, OutputForm::Folder, "folder")
-        }
-    };
-    let path = text.and_then(|text| {
-        let path = reader.parse(&text, file_path)?;
-        match form {
-            OutputForm::Bundle => reader.check_parent_folder(&text, &path),
-            OutputForm::Folder => check_versioned_folder(reader, &text, &path),
-        }
-        reader.check_folder_not_shared(&text, &path);
-        Some(path)
-    });
-    (path.unwrap_or_default(), form, at, key)
-}
-
-/// Reports a path at which something is that is no symlink, and that keyward does not replace.
-fn check_versioned_folder(reader: &Reader<'_>, text: &Text, path: &Path) {
-    // The folder above it is the one that is written.
-    reader.check_folder_above(text, path, PathUse::Replace);
-    let is_other = path.symlink_metadata().is_ok_and(|metadata| !metadata.is_symlink());
-    if is_other && !text.unknown {
-        let message = format!("{} is there already, and is not a symlink that keyward has made", text.display());
-        let advice = "remove it, or choose another path: keyward makes a symlink there, to folders beside it";
-        reader.scope.diagnostics.optional_on_host(text.at, &text.key, message, advice);
-    }
 }
 
 /// Parses the path of an engine: segments with slashes between them.

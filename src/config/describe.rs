@@ -20,6 +20,7 @@ use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::method;
+use super::server_certificate;
 use super::values::describe_owner;
 use super::{
     Agent, Certificate, Config, Diagnostic, Listener, LoadOutcome, Log, Serves, Session, Sink, SinkOrigin, Template,
@@ -330,14 +331,15 @@ impl Describer<'_> {
             does.push(format!("serves health and metrics on {address}{mode}, to every caller"));
         } else {
             if let Serves::ApiProxy(options) = &listener.serves {
-                let tls = if listener.tls.is_some() { ", over TLS" } else { "" };
+                let tls = server_certificate::describe(listener.tls.as_ref());
                 does.push(format!("serves the API of the server on {address}{mode}{tls}"));
                 does.extend(api_proxy::describe(options, &listener.sessions.join(", ")));
             } else if let Serves::Identity(identities) = &listener.serves {
                 does.push(format!("serves identities to tools of clouds on {address}{mode}"));
                 does.push(format!("serves tokens of {}", identities.join(", ")));
             } else if listener.serves.is_ui() {
-                does.push(format!("serves pages for browsers on {address}"));
+                let tls = server_certificate::describe(listener.serves.ui_certificate());
+                does.push(format!("serves pages for browsers on {address}{tls}"));
                 does.push(format!("shows the sessions {}", listener.sessions.join(", ")));
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));

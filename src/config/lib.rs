@@ -44,6 +44,7 @@ mod template;
 mod process;
 mod credential;
 mod systemd_credentials;
+mod server_certificate;
 mod listener_access;
 mod listener;
 mod tool_variables;

@@ -17,6 +17,7 @@ use super::listener_access::{
     MIN_KEY_BYTES, admit, admit_browsers, admit_tools, reject_access_keys, reject_key, reject_keys,
 };
 use super::reader::Reader;
+use super::server_certificate;
 use super::sink::Sessions;
 use super::systemd_credentials;
 use super::template::TemplateContext;
@@ -193,7 +194,8 @@ fn read_systemd_listener(
     at: Location,
     context: TemplateContext<'_>,
 ) -> Option<Listener> {
-    for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "certificate", "tls_cert", "tls_key"] {
+    let others = ["key_file", "any_local_user", "sessions", "allowed_hosts"];
+    for key in others.into_iter().chain(server_certificate::KEYS) {
         reject_key(&mut reader, key, "not allowed on a systemd_credentials listener: only systemd may connect");
     }
     let endpoint = systemd_credentials::check_socket(&mut reader, endpoint, at);
@@ -228,10 +230,10 @@ fn tls(
 ) -> Option<ServerCertificate> {
     let why = match (kind, endpoint) {
         (Kind::ApiProxy, Some(Endpoint::Unix(_))) => "not allowed for a unix socket, which other machines cannot reach",
-        (Kind::Ui | Kind::ApiProxy, _) => return reader.server_certificate(certificates),
+        (Kind::Ui | Kind::ApiProxy, _) => return server_certificate::read(reader, certificates),
         _ => "only allowed on a listener of kind = \"api_proxy\" or \"ui\"",
     };
-    reject_keys(reader, &["certificate", "tls_cert", "tls_key"], why);
+    reject_keys(reader, &server_certificate::KEYS, why);
     None
 }
 

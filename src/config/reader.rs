@@ -4,10 +4,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use keyward_http::tls::ServerCertificate;
 use keyward_telemetry::error_code::ErrorCode;
 
-use super::Certificate;
 use super::diagnostic::{Finding, Location};
 use super::references::{ReadContext, Text};
 use super::tree::{self, Entry, Table, Value, quote};
@@ -341,45 +339,6 @@ impl<'a> Reader<'a> {
             ))
         };
         items.iter().filter_map(read_table).collect()
-    }
-
-    /// Reads the certificate of a server: `certificate`, the name of one of these, or `tls_cert` and `tls_key`, of which one without
-    /// the other is an error.
-    pub(super) fn server_certificate(&mut self, certificates: &[Certificate]) -> Option<ServerCertificate> {
-        if self.locate("certificate").is_some() {
-            for key in ["tls_cert", "tls_key"] {
-                if self.locate(key).is_some() {
-                    self.conflict(key, "certificate", "a server has one certificate");
-                }
-            }
-            return self.issued_certificate(certificates);
-        }
-        let certificate = (self.locate("tls_cert"), self.file("tls_cert"));
-        let key = (self.locate("tls_key"), self.key_file("tls_key"));
-        match (certificate.0, key.0) {
-            (Some(_), None) => self.missing("tls_key", "the private key that belongs to tls_cert"),
-            (None, Some(_)) => self.missing("tls_cert", "the certificate that belongs to tls_key"),
-            _ => {}
-        }
-        let pair = certificate.1.zip(key.1);
-        pair.map(|(certificate, key)| ServerCertificate { certificate, key, is_awaited: false })
-    }
-
-    /// Reads `certificate`, the name of a `[certificate.NAME]`, whose files may not be there yet.
-    fn issued_certificate(&mut self, certificates: &[Certificate]) -> Option<ServerCertificate> {
-        let text = self.text("certificate")?;
-        if let Some(found) = certificates.iter().find(|certificate| certificate.options.name == text.value) {
-            let (certificate, key) = found.options.output.pair();
-            return Some(ServerCertificate { certificate, key, is_awaited: true });
-        }
-        let names: Vec<_> = certificates.iter().map(|certificate| certificate.options.name.as_str()).collect();
-        let advice = values::did_you_mean(&text.value, &names).unwrap_or_else(|| match names.as_slice() {
-            [] => "define it with [certificate.NAME]".to_owned(),
-            names => format!("there are: {}", names.join(", ")),
-        });
-        let message = (ErrorCode::UnknownName, format!("there is no certificate {}", quote(&text.value)));
-        self.error(text.at, "certificate", message, advice);
-        None
     }
 
     /// Reports the keys that no getter has read.

@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 /// The document.
 const DOCUMENT: &str = include_str!("../../docs/reference/configuration.md");
 
-/// A section, as one heading of the document describes it. A section may have several headings, by the kind of a listener.
+/// A section, as one heading of the document describes it. A section may have several headings, by its kind.
 #[derive(Debug)]
 pub(super) struct SectionReference {
     /// Names from the top, `NAME` for one of the user's choice.
     pub(super) path: Vec<&'static str>,
-    /// Kind of the listener that these keys are for; `None` for keys of every kind.
-    pub(super) listener_kind: Option<&'static str>,
+    /// Kind of the section that these keys are for; `None` for keys of every kind.
+    pub(super) section_kind: Option<&'static str>,
     /// First paragraph of the section.
     pub(super) meaning: String,
     /// The keys.
@@ -47,12 +47,13 @@ pub(super) enum DefaultValue {
     Described(&'static str),
 }
 
-/// Headings of listeners that are not of the kind `local_api`, with their kinds.
-const LISTENER_KINDS: [(&str, &str); 4] = [
+/// Headings of sections that are not of the first kind, with their kinds.
+const SECTION_KINDS: [(&str, &str); 5] = [
     ("of an API proxy", "api_proxy"),
     ("of identities", "identity"),
     ("of pages", "ui"),
     ("for systemd", "systemd_credentials"),
+    ("of SSH", "ssh"),
 ];
 
 /// Returns all sections, in the order of the document.
@@ -65,11 +66,11 @@ pub(super) fn sections() -> &'static [SectionReference] {
 fn parse_section(text: &'static str) -> Option<SectionReference> {
     let (heading, body) = text.split_once('\n')?;
     let (path, kind) = heading.strip_prefix("`[")?.split_once("]`")?;
-    let listener_kind = LISTENER_KINDS.iter().find(|(words, _)| kind.trim() == *words).map(|(_, kind)| *kind);
+    let section_kind = SECTION_KINDS.iter().find(|(words, _)| kind.trim() == *words).map(|(_, kind)| *kind);
     let first = body.trim_start().lines().take_while(|line| !line.is_empty() && !line.starts_with('|'));
     Some(SectionReference {
         path: path.split('.').collect(),
-        listener_kind,
+        section_kind,
         meaning: plain(&first.collect::<Vec<_>>().join(" ")),
         keys: body.lines().filter_map(parse_key).collect(),
     })
@@ -112,14 +113,14 @@ mod tests {
     #[test]
     fn a_section_has_its_keys_with_types_and_defaults() {
         let server = &sections()[0];
-        assert_eq!((server.path.as_slice(), server.listener_kind), (&["server", "NAME"][..], None));
+        assert_eq!((server.path.as_slice(), server.section_kind), (&["server", "NAME"][..], None));
         assert!(server.meaning.starts_with("A server that sessions log in to"), "{}", server.meaning);
         let key = |name: &str| server.keys.iter().find(|key| key.name == name).unwrap();
         assert_eq!((key("kind").default, key("ca_file").default), (DefaultValue::Required, DefaultValue::None));
         assert_eq!(key("connect_timeout").default, DefaultValue::Literal("\"5s\""));
         assert_eq!((key("address").kind, key("address").takes_references), ("text", true));
-        let kinds: Vec<_> = sections().iter().filter_map(|section| section.listener_kind).collect();
-        assert_eq!(kinds, ["api_proxy", "identity", "ui", "systemd_credentials"]);
+        let kinds: Vec<_> = sections().iter().filter_map(|section| section.section_kind).collect();
+        assert_eq!(kinds, ["ssh", "api_proxy", "identity", "ui", "systemd_credentials"]);
     }
 
     #[test]

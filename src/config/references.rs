@@ -15,7 +15,8 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 107] = [
+pub const REFERENCE_KEYS: [&str; 116] = [
+    "acl.client_ca_file",
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -48,11 +49,18 @@ pub const REFERENCE_KEYS: [&str; 107] = [
     "audit.*.path",
     "certificate.*.alt_names",
     "certificate.*.bundle",
+    "certificate.*.cert_file",
     "certificate.*.common_name",
+    "certificate.*.critical_options",
+    "certificate.*.extensions",
     "certificate.*.folder",
     "certificate.*.ip_sans",
     "certificate.*.key_file",
+    "certificate.*.key_id",
+    "certificate.*.password_file",
+    "certificate.*.pkcs12",
     "certificate.*.uri_sans",
+    "certificate.*.valid_principals",
     "gateway.ca_file",
     "gateway.listen",
     "gateway.local_token_file",
@@ -68,6 +76,7 @@ pub const REFERENCE_KEYS: [&str; 107] = [
     "identity.*.jwt.file",
     "identity.*.resources",
     "listener.*.address",
+    "listener.*.client_ca_file",
     "listener.*.credential.*.source",
     "listener.*.key_file",
     "listener.*.tls_cert",

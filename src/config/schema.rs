@@ -11,11 +11,11 @@ pub fn schema() -> Value {
     root["title"] = "keyward".into();
     for section in sections() {
         let table = section.path.iter().fold(&mut root, |above, name| child(above, name));
-        if section.listener_kind.is_none() {
+        if section.section_kind.is_none() {
             table["description"] = section.meaning.clone().into();
         }
         for key in &section.keys {
-            add_key(table, key, section.listener_kind);
+            add_key(table, key, section.section_kind);
         }
     }
     root
@@ -41,13 +41,13 @@ fn child<'a>(above: &'a mut Value, name: &str) -> &'a mut Value {
 /// Names of sections.
 const NAMES: &str = "^[A-Za-z0-9_-]{1,64}$";
 
-fn add_key(table: &mut Value, key: &KeyReference, listener_kind: Option<&str>) {
+fn add_key(table: &mut Value, key: &KeyReference, section_kind: Option<&str>) {
     // Keys of several kinds of listeners have one meaning; the first one is that of every kind.
     if !table["properties"][key.name].is_null() {
         return;
     }
     let mut schema = value_schema(key);
-    let for_kind = listener_kind.map(|kind| format!("With `kind = \"{kind}\"`: ")).unwrap_or_default();
+    let for_kind = section_kind.map(|kind| format!("With `kind = \"{kind}\"`: ")).unwrap_or_default();
     let default = match key.default {
         DefaultValue::Described(words) => format!(" Default: {words}."),
         _ => String::new(),
@@ -65,7 +65,7 @@ fn add_key(table: &mut Value, key: &KeyReference, listener_kind: Option<&str>) {
     // Some are required by other keys, which a schema does not see.
     let is_conditional =
         ["not for the kind", "if it is left out", "not together with"].iter().any(|words| key.meaning.contains(words));
-    if key.default == DefaultValue::Required && listener_kind.is_none() && !is_conditional {
+    if key.default == DefaultValue::Required && section_kind.is_none() && !is_conditional {
         match &mut table["required"] {
             Value::Array(required) => required.push(key.name.into()),
             none => *none = json!([key.name]),

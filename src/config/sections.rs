@@ -184,6 +184,15 @@ impl Serves {
         }
     }
 
+    /// Returns the certificate of pages.
+    pub(crate) const fn ui_certificate(&self) -> Option<&ServerCertificate> {
+        match self {
+            #[cfg(feature = "ui")]
+            Self::Ui(certificate) => certificate.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns true if callers of other machines may be served.
     pub const fn allows_other_machines(&self) -> bool {
         match self {

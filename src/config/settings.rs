@@ -108,18 +108,23 @@ impl Collector<'_> {
         };
         let same = sections().iter().filter(|other| other.path == section.path);
         let mut keys: Vec<&KeyReference> = Vec::new();
-        for part in same.filter(|part| part.listener_kind.is_none_or(|of| of == kind)) {
+        for part in same.filter(|part| part.section_kind.is_none_or(|of| of == kind)) {
             for key in &part.keys {
                 // The default of a key that is described again is that of the kind.
                 keys.retain(|other| other.name != key.name);
                 keys.push(key);
             }
         }
-        let is_listener = section.path == ["listener", "NAME"];
+        let has_default = |key: &str| match section.path.as_slice() {
+            ["listener", "NAME"] => has_default(table, kind, key),
+            // The server makes no keys of SSH.
+            ["certificate", "NAME"] => kind != "ssh" || key != "server_key",
+            _ => true,
+        };
         for key in keys {
             let (value, origin) = match table.get(key.name) {
                 Some(entry) => (written_value(key.name, &entry.value), self.origin(entry)),
-                None if is_listener && !has_default(table, kind, key.name) => continue,
+                None if !has_default(key.name) => continue,
                 None => (self.default_value(key), Origin::Default),
             };
             if let Some(value) = value {

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub use allocator::ZeroingAllocator;
-pub use key_files::{KeyFileError, decrypt_pem_key, read_pkcs12};
+pub use key_files::{KeyFileError, decrypt_pem_key, read_pkcs12, write_pkcs12};
 pub use program_pages::{page_release_requested, release_program_pages, request_page_release};
 pub(crate) use protected_memory::ProtectedBytes;
 pub use protected_memory::{MemoryProtection, protected_memory, protected_memory_changed};

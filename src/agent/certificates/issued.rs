@@ -1,296 +1,56 @@
-//! An issued certificate with its chain and its key, as the server sends it and as files hold it.
+//! An issued certificate: its facts, and the content of its files.
 
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use keyward_http::tls::{self, CertificateFacts};
-use keyward_machine::secret_string::SecretString;
-use keyward_telemetry::hex::encode_hex;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
-use serde_json::Value;
-
+use super::facts::{Facts, Unusable};
 use super::policy::Life;
-use crate::secrets::{PemBlock, SecretFields};
+use super::ssh::SshFiles;
+use super::x509::X509Files;
 
-/// A certificate whose key, leaf and chain belong together.
+/// A certificate that fits its key.
 #[derive(Debug, Clone)]
 pub(super) struct IssuedCertificate {
-    key: SecretString,
-    leaf: String,
-    /// The authorities, the leaf's issuer first.
-    chain: Vec<Authority>,
-    facts: CertificateFacts,
-    /// SHA-256 of the leaf's DER, in hexadecimal digits.
-    fingerprint: String,
+    facts: Facts,
+    pub(super) content: Content,
 }
 
+/// Content of the files of a certificate.
 #[derive(Debug, Clone)]
-struct Authority {
-    pem: String,
-    is_root: bool,
-}
-
-/// Reason why a certificate cannot be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unusable {
-    #[error("it holds no certificate in PEM")]
-    NoCertificate,
-    #[error("it holds no private key in PEM")]
-    NoKey,
-    #[error("its certificate cannot be read")]
-    Malformed,
-    #[error("its certificate is that of an authority")]
-    Authority,
-    #[error("its certificate belongs to another key")]
-    OtherKey,
-    #[error("its chain does not begin with the certificate's issuer")]
-    OtherIssuer,
-    #[error("its certificate has expired already; compare the clocks of this machine and of the server")]
-    Expired,
+pub(super) enum Content {
+    X509(X509Files),
+    Ssh(SshFiles),
 }
 
 impl IssuedCertificate {
-    /// Reads the answer to a request, with the key of a signing request, or else with its own key.
-    pub(super) fn from_answer(
-        data: &SecretFields,
-        key: Option<SecretString>,
-        now: SystemTime,
-    ) -> Result<Self, Unusable> {
-        let fields = data.as_map();
-        let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-        let key = key.or_else(|| private_key(text("private_key"))).ok_or(Unusable::NoKey)?;
-        let chain: Vec<&str> = match fields.get("ca_chain").and_then(Value::as_array) {
-            Some(chain) if !chain.is_empty() => chain.iter().filter_map(Value::as_str).collect(),
-            _ => vec![text("issuing_ca")],
-        };
-        let blocks = |text: &str| certificate_blocks(text);
-        let mut certificates = blocks(text("certificate"));
-        certificates.truncate(1);
-        if certificates.is_empty() {
-            return Err(Unusable::NoCertificate);
-        }
-        certificates.extend(chain.into_iter().flat_map(blocks));
-        // Files may lack it: a bundle holds no root.
-        if certificates.len() < 2 {
-            return Err(Unusable::OtherIssuer);
-        }
-        Self::new(key, &certificates, now)
+    pub(super) fn x509(read: Result<(Facts, X509Files), Unusable>) -> Result<Self, Unusable> {
+        read.map(|(facts, files)| Self { facts, content: Content::X509(files) })
     }
 
-    /// Reads the texts of files: the key, and the leaf with its chain after it.
-    pub(super) fn from_files(key: &str, certificates: &str, now: SystemTime) -> Result<Self, Unusable> {
-        let key = private_key(key).ok_or(Unusable::NoKey)?;
-        Self::new(key, &certificate_blocks(certificates), now)
-    }
-
-    fn new(key: SecretString, certificates: &[PemBlock], now: SystemTime) -> Result<Self, Unusable> {
-        let (leaf, authorities) = certificates.split_first().ok_or(Unusable::NoCertificate)?;
-        let facts = CertificateFacts::parse(&leaf.content).ok_or(Unusable::Malformed)?;
-        if facts.is_ca {
-            return Err(Unusable::Authority);
-        }
-        if facts.ends <= now {
-            return Err(Unusable::Expired);
-        }
-        let private = PrivateKeyDer::from_pem_slice(key.expose_bytes()).map_err(|_| Unusable::OtherKey)?;
-        if !tls::is_pair(vec![leaf.content.clone().into()], private) {
-            return Err(Unusable::OtherKey);
-        }
-        let mut chain = Vec::new();
-        for (index, block) in authorities.iter().enumerate() {
-            let authority = CertificateFacts::parse(&block.content).ok_or(Unusable::Malformed)?;
-            if index == 0 && authority.subject != facts.issuer {
-                return Err(Unusable::OtherIssuer);
-            }
-            chain.push(Authority { pem: block.to_pem(), is_root: authority.is_self_issued() });
-        }
-        let fingerprint = encode_hex(digest(&SHA256, &leaf.content).as_ref());
-        Ok(Self { key, leaf: leaf.to_pem(), chain, facts, fingerprint })
+    pub(super) fn ssh(read: Result<(Facts, SshFiles), Unusable>) -> Result<Self, Unusable> {
+        read.map(|(facts, files)| Self { facts, content: Content::Ssh(files) })
     }
 
     pub(super) const fn life(&self) -> Life {
-        Life { begins: self.facts.begins, ends: self.facts.ends }
+        self.facts.life
     }
 
     /// Returns true once its end has come.
     pub(super) fn has_ended(&self, now: SystemTime) -> bool {
-        self.facts.ends <= now
+        self.facts.life.ends <= now
     }
 
-    /// Returns the serial number as Vault and OpenSSL print it, such as `1a:2b`.
+    /// Returns the serial number as the tools of its kind print it.
     pub(super) fn serial(&self) -> String {
-        // DER puts a zero before a number whose first bit is set.
-        let bytes = self.facts.serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty()).unwrap_or(&self.facts.serial);
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+        self.facts.serial.clone()
     }
 
     pub(super) fn fingerprint(&self) -> &str {
-        &self.fingerprint
+        &self.facts.fingerprint
     }
 
     /// A number in `0.0..1.0` that is the same for a certificate in every process, and another one for each certificate.
     pub(super) fn unit(&self) -> f64 {
-        let number = self.fingerprint.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let number = self.facts.fingerprint.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
         f64::from(number.unwrap_or_default()) / 4_294_967_296.0
-    }
-
-    /// The key: PKCS#8 in PEM, or the form that it was read in.
-    pub(super) const fn key(&self) -> &SecretString {
-        &self.key
-    }
-
-    /// The leaf in PEM.
-    pub(super) fn leaf(&self) -> &str {
-        &self.leaf
-    }
-
-    /// The authorities in PEM, the issuer first; for programs that check the certificates of their peers.
-    pub(super) fn chain(&self) -> String {
-        self.chain.iter().map(|authority| authority.pem.as_str()).collect()
-    }
-
-    /// The leaf and the authorities below the root, for servers: a peer that trusts the root has it, and another one has no use for it.
-    pub(super) fn full_chain(&self) -> String {
-        let authorities = self.chain.iter().filter(|authority| !authority.is_root);
-        std::iter::once(self.leaf.as_str()).chain(authorities.map(|authority| authority.pem.as_str())).collect()
-    }
-}
-
-fn private_key(text: &str) -> Option<SecretString> {
-    let mut blocks = PemBlock::parse_all(text).into_iter();
-    blocks.find(|block| block.label.ends_with("PRIVATE KEY")).map(|block| SecretString::from(block.to_pem()))
-}
-
-fn certificate_blocks(text: &str) -> Vec<PemBlock> {
-    PemBlock::parse_all(text).into_iter().filter(|block| block.label == "CERTIFICATE").collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-    use serde_json::json;
-
-    use super::*;
-
-    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
-
-    /// A root, an authority below it, and leaves.
-    struct Authorities {
-        root: String,
-        middle: String,
-        issuer: Issuer<'static, KeyPair>,
-    }
-
-    fn authority(name: &str) -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-    }
-
-    impl Authorities {
-        fn new() -> Self {
-            let (root_key, middle_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-            let root = authority("root").self_signed(&root_key).unwrap().pem();
-            let root_issuer = Issuer::new(authority("root"), root_key);
-            let middle = authority("middle").signed_by(&middle_key, &root_issuer).unwrap().pem();
-            Self { root, middle, issuer: Issuer::new(authority("middle"), middle_key) }
-        }
-
-        fn leaf(&self, key: &KeyPair, hours: u64) -> String {
-            let mut params = CertificateParams::new(vec!["web.example".to_owned()]).unwrap();
-            params.not_before = NOW.into();
-            params.not_after = (NOW + Duration::from_hours(hours)).into();
-            params.serial_number = Some(vec![0x9a, 0x2b].into());
-            params.signed_by(key, &self.issuer).unwrap().pem()
-        }
-    }
-
-    fn fields(data: &Value) -> SecretFields {
-        SecretFields::from(data.as_object().unwrap().clone())
-    }
-
-    #[test]
-    fn key_leaf_and_chain_are_taken_together_or_not_at_all() {
-        let authorities = Authorities::new();
-        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let leaf = authorities.leaf(&key, 2);
-        let (root, middle) = (authorities.root.trim_end(), authorities.middle.trim_end());
-        let check = |data: &Value, now: u64, expected: Result<usize, Unusable>| {
-            let key = SecretString::from(key.serialize_pem());
-            let found = IssuedCertificate::from_answer(&fields(data), Some(key), NOW + Duration::from_hours(now));
-            assert_eq!(found.map(|found| found.chain.len()), expected, "{data}");
-        };
-        let good = json!({ "certificate": leaf.trim_end(), "issuing_ca": middle, "ca_chain": [middle, root] });
-        let with = |name: &str, value: Value| {
-            let mut data = good.clone();
-            data[name] = value;
-            data
-        };
-        check(&good, 0, Ok(2));
-        check(&with("ca_chain", json!([])), 0, Ok(1));
-        check(&with("ca_chain", Value::Null), 0, Ok(1));
-        check(&json!({ "certificate": leaf }), 0, Err(Unusable::OtherIssuer));
-        check(&good, 2, Err(Unusable::Expired));
-        check(&with("certificate", json!(authorities.leaf(&other, 2))), 0, Err(Unusable::OtherKey));
-        check(&with("certificate", json!(root)), 0, Err(Unusable::Authority));
-        check(&with("certificate", Value::Null), 0, Err(Unusable::NoCertificate));
-        check(&with("certificate", json!(&leaf[..leaf.len() / 2])), 0, Err(Unusable::NoCertificate));
-        let broken = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
-        check(&with("certificate", json!(broken)), 0, Err(Unusable::Malformed));
-        check(&with("ca_chain", json!([broken])), 0, Err(Unusable::Malformed));
-        check(&with("ca_chain", json!([root, middle])), 0, Err(Unusable::OtherIssuer));
-    }
-
-    #[test]
-    fn files_hold_what_the_answer_had() {
-        let authorities = Authorities::new();
-        let key = KeyPair::generate().unwrap();
-        let leaf = authorities.leaf(&key, 2);
-        let (root, middle) = (&authorities.root, &authorities.middle);
-        let data = json!({ "certificate": leaf, "ca_chain": [middle.trim_end(), root] });
-        let secret = SecretString::from(key.serialize_pem());
-        let issued = IssuedCertificate::from_answer(&fields(&data), Some(secret), NOW).unwrap();
-        assert_eq!(issued.serial(), "9a:2b");
-        assert_eq!(issued.chain(), format!("{middle}{root}").replace("\r\n", "\n"));
-        assert_eq!(issued.full_chain(), format!("{}{}", issued.leaf(), middle.replace("\r\n", "\n")));
-        let texts = (issued.key().expose_secret(), format!("{}{}", issued.leaf(), issued.chain()));
-        let read = IssuedCertificate::from_files(texts.0, &texts.1, NOW).unwrap();
-        assert_eq!((read.fingerprint(), read.chain()), (issued.fingerprint(), issued.chain()));
-        assert_eq!(read.key().expose_secret(), issued.key().expose_secret());
-        let bundle = format!("{}{}", texts.1, texts.0);
-        assert!(IssuedCertificate::from_files(&bundle, &bundle, NOW).is_ok());
-        let other = KeyPair::generate().unwrap().serialize_pem();
-        let found = IssuedCertificate::from_files(&other, &texts.1, NOW).map(|_| ());
-        assert_eq!(found, Err(Unusable::OtherKey));
-        assert_eq!(IssuedCertificate::from_files("", &texts.1, NOW).map(|_| ()), Err(Unusable::NoKey));
-    }
-
-    #[test]
-    fn a_key_of_the_answer_is_used_if_it_fits() {
-        let authorities = Authorities::new();
-        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let with = |key: Value| {
-            let leaf = authorities.leaf(&other, 2);
-            fields(&json!({ "certificate": leaf, "issuing_ca": authorities.middle, "private_key": key }))
-        };
-        let read = |key: Value| IssuedCertificate::from_answer(&with(key), None, NOW).map(|found| found.key);
-        assert_eq!(read(Value::Null).map(|_| ()), Err(Unusable::NoKey));
-        assert_eq!(read(json!(key.serialize_pem())).map(|_| ()), Err(Unusable::OtherKey));
-        assert_eq!(read(json!(other.serialize_pem().trim_end())).unwrap().expose_secret(), other.serialize_pem());
-    }
-
-    #[test]
-    fn a_debug_text_does_not_hold_the_key() {
-        let authorities = Authorities::new();
-        let key = KeyPair::generate().unwrap();
-        let data = json!({ "certificate": authorities.leaf(&key, 2), "issuing_ca": authorities.middle });
-        let secret = SecretString::from(key.serialize_pem());
-        let issued = IssuedCertificate::from_answer(&fields(&data), Some(secret), NOW).unwrap();
-        let line = key.serialize_pem().lines().nth(1).unwrap().to_owned();
-        assert!(!format!("{issued:?}").contains(&line));
     }
 }

@@ -1,6 +1,6 @@
 //! The files of a certificate: written together, and read again by the next process. Blocks.
 
-use std::ffi::OsString;
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -8,7 +8,13 @@ use keyward_machine::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use keyward_machine::secure_dir::Dir;
 use keyward_machine::versioned_folder;
 
-use super::issued::{IssuedCertificate, Unusable};
+use super::facts::Unusable;
+use super::issued::{Content, IssuedCertificate};
+use super::key::{PrepareError, read_password};
+use super::pkcs12::{self, Pkcs12Error};
+use super::records;
+use super::ssh::SshFiles;
+use super::x509::X509Files;
 use crate::output_command::add_marker;
 
 /// Files of a certificate.
@@ -23,12 +29,36 @@ pub struct CertificateOutput {
 }
 
 /// Form of the files of a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputForm {
     /// The path is a symlink to a folder with `key.pem`, `cert.pem`, `chain.pem` and `fullchain.pem`.
     Folder,
     /// A PEM file with the leaf, the authorities below the root, and the key.
     Bundle,
+    /// A PKCS#12 file with the same.
+    Pkcs12 {
+        /// File that holds its password.
+        password_file: PathBuf,
+        /// Friendly name of the key, the alias of Java.
+        alias: String,
+    },
+    /// The path is a symlink to a folder with `key`, `key.pub` and `key-cert.pub` of OpenSSH.
+    SshFolder,
+    /// A file with the certificate of OpenSSH alone.
+    SshCertificate,
+}
+
+/// Reason why the files were not written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+    #[error(transparent)]
+    Password(#[from] PrepareError),
+    #[error(transparent)]
+    Pkcs12(#[from] Pkcs12Error),
+    #[error("the certificate has another kind than its output; this is a bug in keyward")]
+    OtherKind,
 }
 
 /// Reason why the files of an earlier process are not used.
@@ -50,6 +80,7 @@ impl NotReused {
             Self::OtherRequest => "other_request",
             Self::Unusable(Unusable::Expired) => "expired",
             Self::Unusable(Unusable::OtherKey) => "other_key",
+            Self::Unusable(Unusable::OtherPassword) => "other_password",
             Self::Unusable(_) => "damaged",
         }
     }
@@ -59,6 +90,9 @@ const KEY: &str = "key.pem";
 const LEAF: &str = "cert.pem";
 const CHAIN: &str = "chain.pem";
 const FULL_CHAIN: &str = "fullchain.pem";
+const SSH_KEY: &str = "key";
+const SSH_PUBLIC: &str = "key.pub";
+const SSH_CERTIFICATE: &str = "key-cert.pub";
 
 impl CertificateOutput {
     /// Writes the files of a certificate that was requested with settings of this digest. A change leaves the marker of the
@@ -68,141 +102,160 @@ impl CertificateOutput {
         certificate: &IssuedCertificate,
         digest: &str,
         has_command: bool,
-    ) -> Result<Outcome, ReplaceError> {
+    ) -> Result<Outcome, WriteError> {
         // Before the files: a process that ends in between finds the record of both, whichever is there.
-        self.write_record(certificate, digest)?;
-        match self.form {
-            OutputForm::Folder => {
-                let (chain, full_chain) = (certificate.chain(), certificate.full_chain());
+        records::add(&self.path, digest, certificate.fingerprint())?;
+        match (&self.form, &certificate.content) {
+            (OutputForm::Folder, Content::X509(files)) => {
+                let (chain, full_chain) = (files.chain(), files.full_chain());
                 let files = [
-                    (KEY, certificate.key().expose_bytes()),
-                    (LEAF, certificate.leaf().as_bytes()),
+                    (KEY, files.key().expose_bytes()),
+                    (LEAF, files.leaf().as_bytes()),
                     (CHAIN, chain.as_bytes()),
                     (FULL_CHAIN, full_chain.as_bytes()),
                 ];
-                if has_command && !versioned_folder::is_current(&self.path, &files, &self.attributes) {
-                    add_marker(&self.path);
-                }
-                versioned_folder::replace(&self.path, &files, &self.attributes)
+                self.write_folder(&files, has_command)
             }
-            OutputForm::Bundle => {
-                let bundle = [certificate.full_chain().as_bytes(), certificate.key().expose_bytes()].concat();
-                let (folder, _) = Dir::open_parent(&self.path)?;
-                if has_command && !atomic_file::is_current_in(&folder, &self.path, &bundle, &self.attributes) {
-                    add_marker(&self.path);
-                }
-                atomic_file::replace_in(&folder, &self.path, &bundle, &self.attributes)
+            (OutputForm::Bundle, Content::X509(files)) => {
+                let bundle = [files.full_chain().as_bytes(), files.key().expose_bytes()].concat();
+                self.write_file(&bundle, has_command)
             }
+            (OutputForm::Pkcs12 { password_file, alias }, Content::X509(files)) => {
+                let password = read_password(password_file)?;
+                let file = match self.current_pkcs12(certificate, &password) {
+                    Some(file) => file,
+                    None => pkcs12::encode(files, alias, &password)?,
+                };
+                self.write_file(&file, has_command)
+            }
+            (OutputForm::SshFolder, Content::Ssh(files)) => {
+                let public = files.public();
+                let files = [
+                    (SSH_KEY, files.key()),
+                    (SSH_PUBLIC, public.as_bytes()),
+                    (SSH_CERTIFICATE, files.certificate().as_bytes()),
+                ];
+                self.write_folder(&files, has_command)
+            }
+            (OutputForm::SshCertificate, Content::Ssh(files)) => {
+                self.write_file(files.certificate().as_bytes(), has_command)
+            }
+            _ => Err(WriteError::OtherKind),
+        }
+    }
+
+    fn write_folder(&self, files: &[(&str, &[u8])], has_command: bool) -> Result<Outcome, WriteError> {
+        if has_command && !versioned_folder::is_current(&self.path, files, &self.attributes) {
+            add_marker(&self.path);
+        }
+        Ok(versioned_folder::replace(&self.path, files, &self.attributes)?)
+    }
+
+    fn write_file(&self, content: &[u8], has_command: bool) -> Result<Outcome, WriteError> {
+        let (folder, _) = Dir::open_parent(&self.path).map_err(ReplaceError::from)?;
+        if has_command && !atomic_file::is_current_in(&folder, &self.path, content, &self.attributes) {
+            add_marker(&self.path);
+        }
+        Ok(atomic_file::replace_in(&folder, &self.path, content, &self.attributes)?)
+    }
+
+    /// Returns the PKCS#12 file that is there, if it holds this certificate: another one would have other bytes.
+    fn current_pkcs12(&self, certificate: &IssuedCertificate, password: &CString) -> Option<Vec<u8>> {
+        let file = atomic_file::read(&self.path, MAX_FILE)?;
+        let (facts, _) = pkcs12::read(&file, password, certificate.life().begins).ok()?;
+        (facts.fingerprint == certificate.fingerprint()).then_some(file)
+    }
+
+    /// Checks what a write needs before a certificate is requested.
+    pub(super) fn prepare(&self) -> Result<(), PrepareError> {
+        match &self.form {
+            OutputForm::Pkcs12 { password_file, .. } => read_password(password_file).map(drop),
+            OutputForm::Folder | OutputForm::Bundle | OutputForm::SshFolder | OutputForm::SshCertificate => Ok(()),
         }
     }
 
     /// Reads the files of an earlier process, if they were requested with settings of this digest and are valid.
     pub(super) fn read(&self, digest: &str, now: SystemTime) -> Result<IssuedCertificate, NotReused> {
+        let certificate = self.read_files(now)?.map_err(NotReused::Unusable)?;
+        let is_of_request = records::contain(&self.path, digest, certificate.fingerprint());
+        if is_of_request { Ok(certificate) } else { Err(NotReused::OtherRequest) }
+    }
+
+    fn read_files(&self, now: SystemTime) -> Result<Result<IssuedCertificate, Unusable>, NotReused> {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_default();
-        let read = match self.form {
+        let file = || atomic_file::read(&self.path, MAX_FILE).ok_or(NotReused::Missing);
+        let folder = |names: &[&str]| {
+            let files = versioned_folder::read(&self.path, names, MAX_FILE).ok_or(NotReused::Missing)?;
+            Ok(files.into_iter().map(text).collect::<Vec<_>>())
+        };
+        Ok(match &self.form {
             OutputForm::Folder => {
-                let files = versioned_folder::read(&self.path, &[KEY, LEAF, CHAIN], MAX_FILE);
-                let files = files.ok_or(NotReused::Missing)?.into_iter().map(text).collect::<Vec<_>>();
+                let files = folder(&[KEY, LEAF, CHAIN])?;
                 let [key, leaf, chain] = files.as_slice() else { return Err(NotReused::Missing) };
-                IssuedCertificate::from_files(key, &format!("{leaf}{chain}"), now)
+                IssuedCertificate::x509(X509Files::from_files(key, &format!("{leaf}{chain}"), now))
             }
             OutputForm::Bundle => {
-                let bundle = text(atomic_file::read(&self.path, MAX_FILE).ok_or(NotReused::Missing)?);
-                IssuedCertificate::from_files(&bundle, &bundle, now)
+                let bundle = text(file()?);
+                IssuedCertificate::x509(X509Files::from_files(&bundle, &bundle, now))
             }
-        };
-        let certificate = read.map_err(NotReused::Unusable)?;
-        let records = self.read_records();
-        let is_of_request = |record: &Record| *record == Record::new(digest, certificate.fingerprint());
-        if records.iter().any(is_of_request) { Ok(certificate) } else { Err(NotReused::OtherRequest) }
+            OutputForm::Pkcs12 { password_file, .. } => {
+                let password =
+                    read_password(password_file).map_err(|_| NotReused::Unusable(Unusable::OtherPassword))?;
+                IssuedCertificate::x509(pkcs12::read(&file()?, &password, now))
+            }
+            OutputForm::SshFolder => {
+                let files = folder(&[SSH_KEY, SSH_CERTIFICATE])?;
+                let [key, certificate] = files.as_slice() else { return Err(NotReused::Missing) };
+                IssuedCertificate::ssh(SshFiles::from_files(key, certificate, now))
+            }
+            OutputForm::SshCertificate => IssuedCertificate::ssh(SshFiles::from_certificate(&text(file()?), now)),
+        })
+    }
+
+    /// Names of the files in the folder; empty for one file.
+    const fn names(&self) -> &'static [&'static str] {
+        match self.form {
+            OutputForm::Folder => &[KEY, LEAF, CHAIN, FULL_CHAIN],
+            OutputForm::SshFolder => &[SSH_KEY, SSH_PUBLIC, SSH_CERTIFICATE],
+            OutputForm::Bundle | OutputForm::Pkcs12 { .. } | OutputForm::SshCertificate => &[],
+        }
     }
 
     /// Removes what interrupted writes left behind. Returns the number of files or folders.
     pub(super) fn sweep(&self) -> usize {
-        let files = [&self.path, &self.record_path()].map(|path| atomic_file::sweep(path).unwrap_or_default());
-        let folders = if self.form == OutputForm::Folder { versioned_folder::sweep(&self.path) } else { 0 };
+        let files = [&self.path, &records::path(&self.path)].map(|path| atomic_file::sweep(path).unwrap_or_default());
+        let folders = if self.names().is_empty() { 0 } else { versioned_folder::sweep(&self.path) };
         files.iter().sum::<usize>() + folders
     }
 
     /// Returns the files to watch for changes by others.
     pub(super) fn watched_paths(&self) -> Vec<PathBuf> {
         let mut paths = vec![self.path.clone()];
-        if self.form == OutputForm::Folder
+        if !self.names().is_empty()
             && let Some(folder) = versioned_folder::current(&self.path)
         {
-            paths.extend([KEY, LEAF, CHAIN, FULL_CHAIN].map(|name| folder.join(name)));
+            paths.extend(self.names().iter().map(|name| folder.join(name)));
         }
         paths
     }
 
-    /// Returns the files of a server's certificate: the chain and the key.
-    pub fn pair(&self) -> (PathBuf, PathBuf) {
+    /// Returns the files of a server's certificate: the chain and the key. `None` for a form that keyward's own servers do not read.
+    pub fn pair(&self) -> Option<(PathBuf, PathBuf)> {
         match self.form {
-            OutputForm::Folder => (self.path.join(FULL_CHAIN), self.path.join(KEY)),
-            OutputForm::Bundle => (self.path.clone(), self.path.clone()),
+            OutputForm::Folder => Some((self.path.join(FULL_CHAIN), self.path.join(KEY))),
+            OutputForm::Bundle => Some((self.path.clone(), self.path.clone())),
+            OutputForm::Pkcs12 { .. } | OutputForm::SshFolder | OutputForm::SshCertificate => None,
         }
     }
 
-    /// Records the request of a certificate beside its files, and keeps the record of the one before.
-    fn write_record(&self, certificate: &IssuedCertificate, digest: &str) -> Result<(), ReplaceError> {
-        let new = Record::new(digest, certificate.fingerprint());
-        let mut records = self.read_records();
-        if records.contains(&new) {
-            return Ok(());
-        }
-        records.insert(0, new);
-        records.truncate(RECORDS);
-        let text: String = records.iter().map(Record::to_line).collect();
-        let attributes = Attributes { mode: 0o600, owner: None, group: None };
-        atomic_file::replace(&self.record_path(), text.as_bytes(), &attributes).map(drop)
-    }
-
-    fn read_records(&self) -> Vec<Record> {
-        let text = atomic_file::read(&self.record_path(), MAX_FILE);
-        let text = text.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-        text.lines().filter_map(Record::parse).take(RECORDS).collect()
-    }
-
-    /// `.NAME.request` beside the output. Not longer than the name of its temporary file.
-    fn record_path(&self) -> PathBuf {
-        let mut name = OsString::from(".");
-        name.push(self.path.file_name().unwrap_or_default());
-        name.push(".request");
-        self.path.with_file_name(name)
+    /// Returns the file of all its authorities, by which others check certificates. `None` for a form without it.
+    pub fn chain_file(&self) -> Option<PathBuf> {
+        (self.form == OutputForm::Folder).then(|| self.path.join(CHAIN))
     }
 }
-
-/// The certificate on the disk, and the one that takes its place.
-const RECORDS: usize = 2;
 
 /// Bounds a file that is read.
 const MAX_FILE: usize = 1 << 20;
-
-/// A line of the record: the digest of the settings with which a certificate was requested, and that of the certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Record {
-    request: String,
-    certificate: String,
-}
-
-impl Record {
-    fn new(request: &str, certificate: &str) -> Self {
-        Self { request: request.to_owned(), certificate: certificate.to_owned() }
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let parts: Vec<&str> = line.split(' ').collect();
-        let [VERSION, request, certificate] = parts.as_slice() else { return None };
-        Some(Self::new(request, certificate))
-    }
-
-    fn to_line(&self) -> String {
-        format!("{VERSION} {} {}\n", self.request, self.certificate)
-    }
-}
-
-/// Version of the record's form.
-const VERSION: &str = "1";
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +279,8 @@ mod tests {
         let leaf = params.self_signed(&key).unwrap().pem();
         let data = json!({ "certificate": leaf, "issuing_ca": leaf });
         let fields = SecretFields::from(data.as_object().unwrap().clone());
-        IssuedCertificate::from_answer(&fields, Some(SecretString::from(key.serialize_pem())), NOW).unwrap()
+        IssuedCertificate::x509(X509Files::from_answer(&fields, Some(SecretString::from(key.serialize_pem())), NOW))
+            .unwrap()
     }
 
     fn output(folder: &Path, form: OutputForm) -> CertificateOutput {
@@ -234,11 +288,19 @@ mod tests {
         CertificateOutput { path: folder.join("web"), form, attributes }
     }
 
+    /// The forms of X.509. A password is beside the output.
+    fn forms(folder: &Path) -> [OutputForm; 3] {
+        let password_file = folder.join("password");
+        std::fs::write(&password_file, "p\u{e4}ssword\n").unwrap();
+        [OutputForm::Folder, OutputForm::Bundle, OutputForm::Pkcs12 { password_file, alias: "web".to_owned() }]
+    }
+
     #[test]
     fn a_valid_certificate_of_the_same_request_is_read_again() {
-        for form in [OutputForm::Folder, OutputForm::Bundle] {
+        for index in 0..3 {
             let folder = tempfile::tempdir().unwrap();
-            let output = output(folder.path(), form);
+            let form = forms(folder.path())[index].clone();
+            let output = output(folder.path(), form.clone());
             let reason =
                 |digest: &str, hours| output.read(digest, NOW + Duration::from_hours(hours)).map(|_| ()).unwrap_err();
             assert_eq!(reason("a", 0), NotReused::Missing);
@@ -253,19 +315,20 @@ mod tests {
             let second = issued(3);
             output.write(&second, "a", false).unwrap();
             assert_eq!(output.read("a", NOW).unwrap().fingerprint(), second.fingerprint());
-            std::fs::remove_file(output.record_path()).unwrap();
+            std::fs::remove_file(records::path(&output.path)).unwrap();
             assert_eq!(reason("a", 0), NotReused::OtherRequest, "nobody knows its request");
         }
     }
 
     #[test]
     fn a_process_that_ends_between_record_and_files_uses_what_is_there() {
-        for form in [OutputForm::Folder, OutputForm::Bundle] {
+        for index in 0..3 {
             let folder = tempfile::tempdir().unwrap();
-            let output = output(folder.path(), form);
+            let form = forms(folder.path())[index].clone();
+            let output = output(folder.path(), form.clone());
             let (first, second) = (issued(2), issued(3));
             output.write(&first, "a", false).unwrap();
-            output.write_record(&second, "a").unwrap();
+            records::add(&output.path, "a", second.fingerprint()).unwrap();
             assert_eq!(output.read("a", NOW).unwrap().fingerprint(), first.fingerprint());
         }
     }
@@ -288,9 +351,10 @@ mod tests {
 
     #[test]
     fn a_change_leaves_the_marker_of_the_command() {
-        for form in [OutputForm::Folder, OutputForm::Bundle] {
+        for index in 0..3 {
             let folder = tempfile::tempdir().unwrap();
-            let output = output(folder.path(), form);
+            let form = forms(folder.path())[index].clone();
+            let output = output(folder.path(), form.clone());
             let certificate = issued(2);
             output.write(&certificate, "a", true).unwrap();
             let marker = folder.path().join(".web.command-pending");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use keyward_credentials::backoff::Backoff;
 use keyward_credentials::credential_watch::CredentialPublisher;
-use keyward_machine::atomic_file::{Outcome, ReplaceError};
+use keyward_machine::atomic_file::Outcome;
 use keyward_machine::clock::{Clock, ClockChanges, ClockReading};
 use keyward_machine::command::{Launcher, ProvidedEnv};
 use keyward_telemetry::error_code::ErrorCode;
@@ -20,9 +20,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::CertificateOptions;
-use super::issued::{IssuedCertificate, Unusable};
+use super::facts::Unusable;
+use super::issued::IssuedCertificate;
 use super::metrics::IssuedCertificateMetrics;
-use super::output::NotReused;
+use super::output::{NotReused, WriteError};
 use crate::output_command::{CommandRunner, EarlierCommand, restore_command};
 use crate::output_watch::{OutputWatch, RestoreBackoff, WatchedOutputs};
 use crate::rotation::RotationHandle;
@@ -81,7 +82,7 @@ pub struct CertificateTask {
     /// The last failure of a request, until one succeeds.
     request_error: Option<RequestError>,
     /// The write of the files that is in progress.
-    write: JoinSet<Result<Outcome, ReplaceError>>,
+    write: JoinSet<Result<Outcome, WriteError>>,
 }
 
 /// The certificate in use.
@@ -210,7 +211,7 @@ impl CertificateTask {
         let restore = move || {
             let swept = output.sweep();
             let read = output.read(&digest, now).and_then(|certificate| {
-                let has_key = request.has_key(certificate.key());
+                let has_key = request.has_key(&certificate);
                 if has_key { Ok(certificate) } else { Err(NotReused::Unusable(Unusable::OtherKey)) }
             });
             (swept, restore_command(&output.path, has_command), read)

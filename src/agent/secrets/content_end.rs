@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::SecretFields;
 use super::pem_blocks::PemBlock;
-use super::ssh_certificate::{YEAR_9999, ssh_certificate_end};
+use crate::ssh::{SshCertificate, YEAR_9999};
 
 /// End of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Certificates {
                 None => {}
             }
         }
-        for end in text.lines().filter_map(ssh_certificate_end) {
+        for end in text.lines().filter_map(|line| SshCertificate::parse(line)?.ends()) {
             self.leaf = earlier(self.leaf, end);
         }
     }

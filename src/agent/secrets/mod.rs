@@ -7,7 +7,6 @@
 mod metrics;
 mod circuit_breaker;
 mod pem_blocks;
-mod ssh_certificate;
 mod content_end;
 mod reread;
 mod retry;

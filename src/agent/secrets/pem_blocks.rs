@@ -15,6 +15,11 @@ pub(crate) struct PemBlock {
 }
 
 impl PemBlock {
+    /// Creates a block without headers.
+    pub(crate) fn new(label: &str, content: Vec<u8>) -> Self {
+        Self { label: label.to_owned(), content, headers: String::new() }
+    }
+
     /// Lists the blocks of a text in their order. Skips what is not one.
     pub(crate) fn parse_all(text: &str) -> Vec<Self> {
         if !text.contains("-----BEGIN ") {

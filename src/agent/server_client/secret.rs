@@ -76,6 +76,8 @@ pub enum SecretOp {
     List,
     /// Send these fields, which may be secrets, and read the response.
     Write(BTreeMap<String, String>),
+    /// Send this JSON object, whose fields are not all strings, and read the response.
+    WriteObject(String),
 }
 
 impl SecretRequest {
@@ -103,7 +105,7 @@ impl fmt::Debug for SecretRequest {
         let op = match self.op {
             SecretOp::Read => "read",
             SecretOp::List => "list",
-            SecretOp::Write(_) => "write",
+            SecretOp::Write(_) | SecretOp::WriteObject(_) => "write",
         };
         write!(f, "{op} {}", self.path)
     }
@@ -116,6 +118,7 @@ impl fmt::Debug for SecretOp {
             Self::Read => "Read",
             Self::List => "List",
             Self::Write(_) => "Write",
+            Self::WriteObject(_) => "WriteObject",
         })
     }
 }
@@ -169,6 +172,10 @@ impl ServerClient {
             SecretOp::List => request(Method::GET).query(&[("list", "true")]),
             SecretOp::Write(fields) if in_data => request(Method::POST).json(&json!({ "data": fields })),
             SecretOp::Write(fields) => request(Method::POST).json(fields),
+            SecretOp::WriteObject(object) => {
+                let content_type = (http::header::CONTENT_TYPE, "application/json");
+                request(Method::POST).header(content_type.0, content_type.1).body(object.clone())
+            }
         };
         let response = self.send(request).await?;
         let none = SecretString::default();

@@ -90,7 +90,7 @@ fn first_requests(template: &config::Template) -> Vec<(String, &'static [&'stati
     let right = |request: SecretRequest| match request.op {
         SecretOp::Read => (request.path, READ),
         SecretOp::List => (request.path, LIST),
-        SecretOp::Write(_) => (request.path, WRITE),
+        SecretOp::Write(_) | SecretOp::WriteObject(_) => (request.path, WRITE),
     };
     compiled.first_requests(std::time::SystemTime::now()).into_iter().map(right).collect()
 }

@@ -176,7 +176,12 @@ impl Pods {
 impl Certificate {
     fn source(self, environment: &Environment) -> anyhow::Result<CertificateSource> {
         if let (Some(certificate), Some(key)) = (self.tls_cert_file, self.tls_key_file) {
-            return Ok(CertificateSource::Files(ServerCertificate { certificate, key, is_awaited: false }));
+            return Ok(CertificateSource::Files(ServerCertificate {
+                certificate,
+                key,
+                is_awaited: false,
+                client_ca: None,
+            }));
         }
         let missing =
             "--service, --secret-name and --webhook-configuration are needed for a certificate of the webhook's own";

@@ -1,4 +1,4 @@
-//! `tls_*` keys of a listener -> the certificate of an API proxy, and the client certificates that keyward lacks.
+//! `tls_*` keys of a listener -> the certificate of an API proxy, and the authorities of its clients.
 
 use super::input::Block;
 use super::output::{Outcome, Section};
@@ -7,19 +7,8 @@ use super::output::{Outcome, Section};
 pub(super) fn read(listener: &mut Block<'_>, tcp: bool, metrics: bool, section: &mut Section) {
     let disable = listener.take("tls_disable");
     let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
-    for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
-        let Some(input) = listener.take(key) else { continue };
-        if plain || input.flag() == Some(false) {
-            input.not_supported("has no effect with tls_disable, or where it is false");
-            continue;
-        }
-        section.disable();
-        let instead = if metrics { "a loopback address" } else { "key_file" };
-        input.action(format!(
-            "client certificates are not supported: the listener is written commented out; use a unix socket, or {instead}"
-        ));
-    }
     let has_tls = !plain && ["tls_cert_file", "tls_key_file"].iter().any(|key| listener.has(key));
+    client_certificates(listener, plain, has_tls && tcp && !metrics, metrics, section);
     match disable {
         Some(disable) if has_tls => disable.record_kept("see the certificate"),
         Some(disable) => disable.record_kept("plain HTTP on this machine"),
@@ -30,6 +19,37 @@ pub(super) fn read(listener: &mut Block<'_>, tcp: bool, metrics: bool, section: 
         }
     }
     certificate(listener, has_tls, tcp && !metrics, section);
+}
+
+/// Writes the authorities of client certificates of an API proxy with TLS. Another listener that demands them is disabled.
+fn client_certificates(listener: &mut Block<'_>, plain: bool, can_have: bool, metrics: bool, section: &mut Section) {
+    let required = listener.take("tls_require_and_verify_client_cert");
+    let authorities = listener.take("tls_client_ca_file");
+    if can_have
+        && let (Some(required), Some(authorities)) = (&required, &authorities)
+        && required.flag() == Some(true)
+        && let Some(text) = authorities.required_text()
+    {
+        section.at(authorities.origin()).text("client_ca_file", text);
+        authorities.record_changed("client_ca_file; user keyward must be able to read the file");
+        required.record_kept("with client_ca_file");
+        return;
+    }
+    for input in [required, authorities].into_iter().flatten() {
+        if plain || input.flag() == Some(false) {
+            input.not_supported("has no effect with tls_disable, or where it is false");
+            continue;
+        }
+        section.disable();
+        let (what, instead) = match (can_have, metrics) {
+            (true, _) => {
+                ("verified by the authorities of a file alone", "set client_ca_file, or use a unix socket, or key_file")
+            }
+            (false, true) => ("not supported on this listener", "use a unix socket, or a loopback address"),
+            (false, false) => ("not supported without TLS", "use a unix socket, or key_file"),
+        };
+        input.action(format!("client certificates are {what}: the listener is written commented out; {instead}"));
+    }
 }
 
 /// Writes the certificate of an API proxy on TCP; other listeners of keyward have no TLS.

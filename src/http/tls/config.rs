@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 
 use super::listed::ListedCertificates;
@@ -14,14 +14,28 @@ use super::pem::{certificate_files, certificates, parse_certificates, private_ke
 use super::{CertificateError, ClientCertificate, ServerCertificate, TlsOptions};
 
 impl ServerCertificate {
-    /// Builds a server's configuration: TLS 1.2 and 1.3, HTTP/1.1, no client certificates.
+    /// Returns true if one of the files may not be there yet.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited || self.client_ca.as_ref().is_some_and(|authorities| authorities.is_awaited)
+    }
+
+    /// Builds a server's configuration: TLS 1.2 and 1.3, HTTP/1.1, client certificates if it has authorities for them.
     pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, CertificateError> {
         let (chain, key) = pair(&self.certificate, &self.key)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(CertificateError::Versions)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let roots = Arc::new(root_store(certificates(&authorities.file)?));
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|_| CertificateError::NoAuthority)?)
+            }
+        };
         let mut config =
-            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-                .with_safe_default_protocol_versions()
-                .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-                .map_err(|source| mismatch(&self.certificate, &self.key, source))?;
+            builder.with_single_cert(chain, key).map_err(|source| mismatch(&self.certificate, &self.key, source))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

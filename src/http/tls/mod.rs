@@ -55,4 +55,15 @@ pub struct ServerCertificate {
     pub key: PathBuf,
     /// The files may not be there yet: until then no connection gets beyond its handshake.
     pub is_awaited: bool,
+    /// Authorities whose certificates clients must have; `None` if clients need none.
+    pub client_ca: Option<ClientAuthorities>,
+}
+
+/// Authorities of clients, in a PEM file that is read again when it changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientAuthorities {
+    /// The file.
+    pub file: PathBuf,
+    /// It may not be there yet: until then no connection gets beyond its handshake.
+    pub is_awaited: bool,
 }

@@ -164,9 +164,10 @@ impl ServerTls {
     /// Reads the files.
     pub fn new(certificate: &ServerCertificate) -> Result<Self, CertificateError> {
         let certificate = certificate.clone();
-        let paths = vec![certificate.certificate.clone(), certificate.key.clone()];
+        let mut paths = vec![certificate.certificate.clone(), certificate.key.clone()];
+        paths.extend(certificate.client_ca.iter().map(|authorities| authorities.file.clone()));
         // Files that were there once and are gone leave the last configuration in use.
-        let is_awaited = AtomicBool::new(certificate.is_awaited);
+        let is_awaited = AtomicBool::new(certificate.is_awaited());
         let build = move || match certificate.server() {
             // Damaged files too: whoever writes the first certificate replaces them.
             Err(_) if is_awaited.load(Ordering::Relaxed) => without_certificate(),

@@ -1,6 +1,6 @@
-//! Calls of AWS-LC that read encrypted key files, which have no safe binding.
+//! Calls of AWS-LC that read and write encrypted key files, which have no safe binding.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_long};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
@@ -56,6 +56,78 @@ pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError>
     let key = key.to_pkcs8().ok_or(KeyFileError::Unreadable)?;
     Ok(Pkcs12 { key, certificates: list.into_iter().map(|(_, der)| der).collect() })
 }
+
+/// Writes a PKCS#12 file (RFC 7292) with a private key (DER: PKCS#8, PKCS#1 or SEC 1) and certificates (DER), the key's own first.
+/// `name` is its friendly name, the alias of Java.
+///
+/// Both are encrypted with triple DES, which old releases of Java and Windows read too, and the MAC is of SHA-256.
+///
+/// # Errors
+/// The key or a certificate is damaged, or they do not belong together.
+pub fn write_pkcs12(
+    key: &[u8],
+    certificates: &[Vec<u8>],
+    name: &CStr,
+    password: &CStr,
+) -> Result<Vec<u8>, KeyFileError> {
+    let file = create_pkcs12(key, certificates, name, password);
+    // SAFETY: the error queue belongs to this thread.
+    unsafe { aws_lc_sys::ERR_clear_error() };
+    file.ok_or(KeyFileError::Unreadable)
+}
+
+fn create_pkcs12(key: &[u8], certificates: &[Vec<u8>], name: &CStr, password: &CStr) -> Option<Vec<u8>> {
+    let (leaf, authorities) = certificates.split_first()?;
+    let key_length = c_long::try_from(key.len()).ok()?;
+    let mut start = key.as_ptr();
+    // SAFETY: the pointer and the length are those of `key`, which outlives the call.
+    let key = PrivateKey(unsafe { aws_lc_sys::d2i_AutoPrivateKey(null_mut(), &raw mut start, key_length) });
+    // SAFETY: the constructors take nothing; what the stacks own is freed by their guards.
+    let (own, chain) = unsafe {
+        (CertificateStack(aws_lc_sys::OPENSSL_sk_new_null()), CertificateStack(aws_lc_sys::OPENSSL_sk_new_null()))
+    };
+    own.push(leaf)?;
+    for authority in authorities {
+        chain.push(authority)?;
+    }
+    if key.0.is_null() {
+        return None;
+    }
+    // SAFETY: all pointers are live and owned by their guards during the calls, which copy what they keep; the strings end with NUL.
+    // The leaf is the only item of its stack.
+    let file = Pkcs12File(unsafe {
+        aws_lc_sys::PKCS12_create(
+            password.as_ptr(),
+            name.as_ptr(),
+            key.0,
+            aws_lc_sys::OPENSSL_sk_value(own.0, 0).cast(),
+            chain.0.cast(),
+            aws_lc_sys::NID_pbe_WithSHA1And3_Key_TripleDES_CBC,
+            aws_lc_sys::NID_pbe_WithSHA1And3_Key_TripleDES_CBC,
+            PKCS12_ITERATIONS,
+            PKCS12_ITERATIONS,
+            0,
+        )
+    });
+    if file.0.is_null() {
+        return None;
+    }
+    // SAFETY: the file is live. Without a salt the library makes one; -1 stands for a password that ends with NUL. With a null output
+    // pointer the encoder only returns the length; with a buffer of that length it writes as much.
+    unsafe {
+        let sha256 = aws_lc_sys::EVP_sha256();
+        let is_sealed =
+            aws_lc_sys::PKCS12_set_mac(file.0, password.as_ptr(), -1, null_mut(), 0, PKCS12_ITERATIONS, sha256) == 1;
+        let length = usize::try_from(aws_lc_sys::i2d_PKCS12(file.0, null_mut())).ok().filter(|_| is_sealed)?;
+        let mut der = vec![0_u8; length];
+        let mut end = der.as_mut_ptr();
+        let written = aws_lc_sys::i2d_PKCS12(file.0, &raw mut end);
+        (usize::try_from(written) == Ok(length)).then_some(der)
+    }
+}
+
+/// Iterations of key derivation, as Java's `keytool` has them.
+const PKCS12_ITERATIONS: c_int = 10_000;
 
 /// Reads the first private key of a PEM text, encrypted with this password: PKCS#8, or the older form whose head says
 /// `Proc-Type: 4,ENCRYPTED`. Returns the key as PKCS#8 (DER).
@@ -128,10 +200,39 @@ impl Drop for PrivateKey {
     }
 }
 
+/// Owner of a PKCS#12 file of the C library; may be null.
+struct Pkcs12File(*mut aws_lc_sys::PKCS12);
+
+impl Drop for Pkcs12File {
+    fn drop(&mut self) {
+        // SAFETY: it is owned only here; null is allowed.
+        unsafe { aws_lc_sys::PKCS12_free(self.0) };
+    }
+}
+
 /// Owner of a stack of certificates of the C library.
 struct CertificateStack(*mut aws_lc_sys::OPENSSL_STACK);
 
 impl CertificateStack {
+    /// Adds a certificate (DER); `None` if it cannot be read.
+    fn push(&self, der: &[u8]) -> Option<()> {
+        let length = c_long::try_from(der.len()).ok()?;
+        let mut start = der.as_ptr();
+        // SAFETY: the pointer and the length are those of `der`, which outlives the call. A certificate that the stack does not take
+        // is freed here.
+        unsafe {
+            let certificate = aws_lc_sys::d2i_X509(null_mut(), &raw mut start, length);
+            if certificate.is_null() {
+                return None;
+            }
+            if aws_lc_sys::OPENSSL_sk_push(self.0, certificate.cast()) == 0 {
+                aws_lc_sys::X509_free(certificate);
+                return None;
+            }
+        }
+        Some(())
+    }
+
     /// Each certificate (DER), and if it is that of the key.
     fn to_der(&self, key: &PrivateKey) -> Option<Vec<(bool, Vec<u8>)>> {
         // SAFETY: the stack is live and holds only certificates. With a null output pointer the encoder only returns the

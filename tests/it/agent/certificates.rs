@@ -1,8 +1,10 @@
 //! Certificates that are requested, written and replaced, in driven time against the emulated PKI engine.
 
 mod faults;
+mod pkcs12;
 mod reader;
 mod restarts;
+mod ssh;
 mod year;
 
 use std::os::unix::fs::MetadataExt as _;
@@ -10,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use keyward_agent::certificates::{
-    CertificateDeps, CertificateOptions, CertificateOutput, CertificateRequest, CertificateTask, KeyOrigin, KeyType,
-    OutputForm, RenewalPolicy,
+    CertificateDeps, CertificateOptions, CertificateOutput, CertificateRequest, CertificateSubject, CertificateTask,
+    KeyOrigin, KeyType, OutputForm, PkiSubject, RenewalPolicy,
 };
 use keyward_agent::output_command::OutputCommand;
 use keyward_agent::output_watch::{OnMissing, OutputWatch};
@@ -97,12 +99,14 @@ impl<'a> Bench<'a> {
             request: CertificateRequest {
                 mount: "pki".to_owned(),
                 role: "web".to_owned(),
-                common_name: "web.example.com".to_owned(),
-                alt_names: vec!["www.example.com".to_owned()],
-                ip_sans: vec!["10.0.0.1".parse().unwrap()],
-                uri_sans: Vec::new(),
                 ttl: Some(DAY * 10),
                 key: KeyOrigin::Generated(KeyType::EcP256),
+                subject: CertificateSubject::Pki(PkiSubject {
+                    common_name: "web.example.com".to_owned(),
+                    alt_names: vec!["www.example.com".to_owned()],
+                    ip_sans: vec!["10.0.0.1".parse().unwrap()],
+                    uri_sans: Vec::new(),
+                }),
             },
             output: CertificateOutput {
                 path: self.path("web"),

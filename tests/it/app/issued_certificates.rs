@@ -1,11 +1,12 @@
 //! Certificates of a PKI engine in a running agent: over restarts, on request, and for its own listeners.
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use keyward_emulators::secrets::{CannedResponse, Operation};
-use keyward_http::tls::{self, CertificateFacts};
+use keyward_http::tls::{self, CertificateFacts, ClientCertificate, TlsOptions};
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -147,5 +148,41 @@ fn a_reload_adds_changes_and_removes_a_certificate() {
             Ok((_, text)) if !text.contains(&format!("{state}{{")) => Ok(()),
             other => Err(format!("{other:?}")),
         });
+    });
+}
+
+#[test]
+fn a_listener_demands_certificates_of_the_authority_of_a_certificate() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let proxy = "\n[listener.vault]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n\
+                     certificate = \"web\"\nclient_ca = \"web\"\n";
+        let agent = Agent::ready(&world, &[], |text| text + CERTIFICATE + proxy);
+        let files = || ClientCertificate { certificate: agent.path("web/cert.pem"), key: agent.path("web/key.pem") };
+        let answer = |identity: Option<ClientCertificate>| -> std::io::Result<String> {
+            let tls = TlsOptions { ca_file: Some(agent.path("web/chain.pem")), identity, ..TlsOptions::default() };
+            let config = Arc::new(tls::client_config(&tls).unwrap());
+            let client = rustls::ClientConnection::new(config, ServerName::try_from("localhost").unwrap()).unwrap();
+            let stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], 8200)))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut stream = rustls::StreamOwned::new(client, stream);
+            let lines = [
+                "GET /v1/auth/token/lookup-self HTTP/1.1",
+                "Host: localhost",
+                "X-Vault-Request: true",
+                "Connection: close",
+            ];
+            stream.write_all(format!("{}\r\n\r\n", lines.join("\r\n")).as_bytes())?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let is_served = |identity| answer(identity).is_ok_and(|text| text.contains("\"policies\""));
+        assert!(is_served(Some(files())), "{:?}", answer(Some(files())));
+        let refusal = answer(None).unwrap_err().to_string();
+        assert!(refusal.contains("CertificateRequired"), "{refusal}");
+        let (status, body) = ask(&agent.socket(), "POST", "/agent/v1/rotate").unwrap();
+        assert_eq!(status, 200, "{body}");
+        assert!(is_served(Some(files())), "{:?}", answer(Some(files())));
     });
 }

@@ -22,4 +22,5 @@ mod reload_sockets;
 mod restart;
 mod rotation;
 mod service_manager;
+mod ssh_certificates;
 mod state_folder;

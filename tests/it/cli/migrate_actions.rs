@@ -224,8 +224,11 @@ fn a_listener_for_other_machines_or_with_tls_that_keyward_lacks_is_an_action() {
         "address = \"0.0.0.0:8100\"\n  {certificate}\n  tls_client_ca_file = \"/ca.pem\"\n  tls_require_and_verify_client_cert = true"
     ));
     migration.assert_action("agent.hcl:7:3: listener.tcp.address: ", &[]);
-    migration
-        .assert_action("agent.hcl:10:3: listener.tcp.tls_client_ca_file: client certificates are not supported", &[]);
+    assert!(migration.toml.contains("\nclient_ca_file = \"/ca.pem\"\n"), "{}", migration.toml);
+    let migration =
+        listener(&format!("address = \"127.0.0.1:8100\"\n  {certificate}\n  tls_client_ca_file = \"/ca.pem\""));
+    let what = "client certificates are verified by the authorities of a file alone";
+    migration.assert_action(&format!("agent.hcl:10:3: listener.tcp.tls_client_ca_file: {what}"), &["client_ca_file"]);
     assert!(migration.toml.contains("\n# [listener.tcp-1]\n"), "{}", migration.toml);
     let migration = listener("address = \"127.0.0.1:8100\"\n  tls_disable = true");
     assert_eq!(migration.code, 0, "{}", migration.report);

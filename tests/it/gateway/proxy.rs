@@ -538,7 +538,9 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
     std::fs::write(path("cert.pem"), certificate.pem()).unwrap();
     std::fs::write(path("key.pem"), leaf.serialize_pem()).unwrap();
     let tls =
-        ServerCertificate { certificate: path("cert.pem"), key: path("key.pem"), is_awaited: false }.server().unwrap();
+        ServerCertificate { certificate: path("cert.pem"), key: path("key.pem"), is_awaited: false, client_ca: None }
+            .server()
+            .unwrap();
     let (platform, mut servers) = (Platform::default(), JoinSet::new());
     platform.accept("tok1");
     let port =
@@ -594,8 +596,12 @@ async fn a_self_signed_certificate_with_the_mark_of_an_authority_is_accepted_if_
         make(file, past);
     }
     let status = async |serves: &str, trusts: &str, host: &str| {
-        let pair =
-            ServerCertificate { certificate: path(serves), key: path(&format!("{serves}.key")), is_awaited: false };
+        let pair = ServerCertificate {
+            certificate: path(serves),
+            key: path(&format!("{serves}.key")),
+            is_awaited: false,
+            client_ca: None,
+        };
         let (platform, mut servers) = (Platform::default(), JoinSet::new());
         platform.accept("tok1");
         let limits = ListenerLimits { tls: Some(pair.server().unwrap().into()), ..ListenerLimits::default() };

@@ -7,7 +7,7 @@ use keyward_emulators::axum_service;
 use keyward_http::client::{ClientCertificate, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward_http::reverse_proxy::UpstreamTarget;
 use keyward_http::server::{Endpoint, Listener, ListenerLimits};
-use keyward_http::tls::{ServerCertificate, ServerTls};
+use keyward_http::tls::{ClientAuthorities, ServerCertificate, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,12 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
             }
         }
         let served = put("served.pem", &format!("{}{block}", read("cert.pem")));
-        let pair = ServerCertificate { certificate: served, key: folder.path().join("key.pem"), is_awaited: false };
+        let pair = ServerCertificate {
+            certificate: served,
+            key: folder.path().join("key.pem"),
+            is_awaited: false,
+            client_ca: None,
+        };
         let message = chain(pair.server().unwrap_err());
         assert!(message.contains("PEM block 2 of") && message.contains(problem), "{message}");
     }
@@ -115,9 +120,13 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
     certificates(ours.path());
     certificates(theirs.path());
     let file = |name: &str| ours.path().join(name);
-    let tls =
-        ServerTls::new(&ServerCertificate { certificate: file("cert.pem"), key: file("key.pem"), is_awaited: false })
-            .unwrap();
+    let tls = ServerTls::new(&ServerCertificate {
+        certificate: file("cert.pem"),
+        key: file("key.pem"),
+        is_awaited: false,
+        client_ca: None,
+    })
+    .unwrap();
     let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let url = format!("https://{}", listener.tcp_address().unwrap());
     let mut servers = JoinSet::new();
@@ -141,4 +150,42 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
     std::fs::write(file("ca.pem"), "damaged").unwrap();
     std::fs::remove_file(file("key.pem")).unwrap();
     assert_eq!(call().await, "here", "what cannot be used is not used");
+}
+
+#[tokio::test]
+async fn a_server_with_authorities_for_clients_admits_theirs_alone_and_follows_the_file() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    certificates(ours.path());
+    certificates(theirs.path());
+    let file = |name: &str| ours.path().join(name);
+    let awaited = file("clients.pem");
+    let client_ca = Some(ClientAuthorities { file: awaited.clone(), is_awaited: true });
+    let served =
+        ServerCertificate { certificate: file("cert.pem"), key: file("key.pem"), is_awaited: false, client_ca };
+    let tls = ServerTls::new(&served).unwrap();
+    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+    let url = format!("https://{}", listener.tcp_address().unwrap());
+    let mut servers = JoinSet::new();
+    let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
+    let limits = ListenerLimits { tls: Some(tls), ..ListenerLimits::default() };
+    servers.spawn(listener.serve(axum_service(app), limits, CancellationToken::new()));
+    let is_served = async |folder: Option<&Path>| {
+        let identity = folder
+            .map(|folder| ClientCertificate { certificate: folder.join("cert.pem"), key: folder.join("key.pem") });
+        let tls = TlsOptions { ca_file: Some(file("ca.pem")), identity, ..TlsOptions::default() };
+        let client = options(&url, tls).build().unwrap();
+        client.send(client.request(http::Method::GET, "")).await.is_ok()
+    };
+    assert!(!is_served(Some(ours.path())).await, "nobody is let in before there are authorities");
+    for (folder, other) in [(ours.path(), theirs.path()), (theirs.path(), ours.path())] {
+        std::fs::copy(folder.join("ca.pem"), &awaited).unwrap();
+        assert!(is_served(Some(folder)).await);
+        assert!(!is_served(Some(other)).await);
+        assert!(!is_served(None).await);
+    }
+    for text in ["", "no certificate"] {
+        std::fs::write(&awaited, text).unwrap();
+        assert!(is_served(Some(theirs.path())).await, "a file that cannot be used changes nothing");
+        assert!(!is_served(None).await);
+    }
 }

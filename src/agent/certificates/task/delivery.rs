@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::Availability;
-use keyward_machine::atomic_file::{Outcome, ReplaceError};
+use keyward_machine::atomic_file::Outcome;
 use keyward_machine::command::{CommandError, ProvidedEnv};
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 
 use super::CertificateTask;
 use crate::certificates::metrics::IssuedCertificateMetrics;
+use crate::certificates::output::WriteError;
 use crate::output_watch::OnMissing;
 
 /// Reason why the files or their command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeliveryError {
     #[error(transparent)]
-    Replace(#[from] ReplaceError),
+    Write(#[from] WriteError),
     #[error("the certificate's command failed")]
     Command(#[source] CommandError),
     #[error("the writing task panicked; this is a bug in keyward")]
@@ -28,9 +29,10 @@ impl DeliveryError {
     /// Returns the code for operators.
     pub(super) fn code(&self) -> ErrorCode {
         match self {
-            Self::Replace(error) => error.into(),
+            Self::Write(WriteError::Replace(error)) => error.into(),
+            Self::Write(WriteError::Password(_)) => ErrorCode::CertificateFile,
             Self::Command(_) => ErrorCode::CommandFailed,
-            Self::Broken => ErrorCode::OutputFailed,
+            Self::Write(WriteError::Pkcs12(_) | WriteError::OtherKind) | Self::Broken => ErrorCode::OutputFailed,
         }
     }
 }

@@ -8,9 +8,11 @@ use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_rfc3339;
 
 use super::{CertificateTask, RequestError};
-use crate::certificates::issued::{IssuedCertificate, Unusable};
+use crate::certificates::facts::Unusable;
+use crate::certificates::issued::IssuedCertificate;
+use crate::certificates::key::PrepareError;
 use crate::certificates::metrics::IssuedCertificateMetrics;
-use crate::certificates::request::{PrepareError, PreparedRequest};
+use crate::certificates::request::PreparedRequest;
 use crate::rotation::RotatedCertificate;
 use crate::secrets::{Permit, ReadFailure};
 use crate::server_client::{CallError, TokenVerdict};
@@ -37,7 +39,7 @@ impl IssueError {
                 .code()
                 .or_else(|| matches!(source, CallError::Status { .. }).then_some(ErrorCode::CertificateRefused)),
             Self::Unusable { .. } => Some(ErrorCode::CertificateUnusable),
-            Self::Prepare(PrepareError::Sign(_)) => Some(ErrorCode::InvalidValue),
+            Self::Prepare(PrepareError::Sign(_) | PrepareError::NoSshKey) => Some(ErrorCode::InvalidValue),
             Self::Prepare(_) => Some(ErrorCode::CertificateFile),
             Self::Broken => None,
         }
@@ -116,8 +118,9 @@ impl CertificateTask {
 
     /// Makes or reads the key, and makes the request. An RSA key takes seconds of CPU time.
     async fn prepare(&self) -> Result<PreparedRequest, IssueError> {
-        let request = self.options.request.clone();
-        let prepared = tokio::task::spawn_blocking(move || request.prepare()).await;
+        let (request, output) = (self.options.request.clone(), self.options.output.clone());
+        let prepare = move || output.prepare().and_then(|()| request.prepare());
+        let prepared = tokio::task::spawn_blocking(prepare).await;
         prepared.map_err(|_| IssueError::Broken)?.map_err(IssueError::Prepare)
     }
 
@@ -136,7 +139,7 @@ impl CertificateTask {
         permit.record(!answer.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
         let answer = answer.map_err(|source| IssueError::Call { path: path.clone(), source })?;
         let now = self.deps.clock.now().wall;
-        IssuedCertificate::from_answer(&answer.data, key, now).map_err(|reason| IssueError::Unusable { path, reason })
+        self.options.request.accept(&answer.data, key, now).map_err(|reason| IssueError::Unusable { path, reason })
     }
 
     /// Waits for an answer. The certificate in use may end meanwhile.

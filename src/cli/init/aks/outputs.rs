@@ -131,7 +131,7 @@ fn rights(template: &Template) -> BTreeSet<(String, &'static str)> {
             SecretOp::Read => (path.to_owned(), "read"),
             // The server judges the path of a list with a slash.
             SecretOp::List => (format!("{path}/"), "list"),
-            SecretOp::Write(_) => (path.to_owned(), "update"),
+            SecretOp::Write(_) | SecretOp::WriteObject(_) => (path.to_owned(), "update"),
         }
     };
     template.first_requests(std::time::SystemTime::now()).into_iter().map(right).collect()

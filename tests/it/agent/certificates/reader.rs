@@ -41,7 +41,7 @@ async fn a_reader_never_sees_a_key_that_fits_no_leaf() {
         let session = world.start();
         let mut bench = Bench::new(&world, &session);
         let mut options = bench.options();
-        options.output.form = form;
+        options.output.form = form.clone();
         bench.ready(options).await;
         let path = bench.path("web");
         let (reads, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));

@@ -9,7 +9,7 @@ async fn fifty_restarts_request_no_certificate() {
     for form in [OutputForm::Folder, OutputForm::Bundle] {
         let mut bench = Bench::new(&world, &session);
         let mut options = bench.options();
-        options.output.form = form;
+        options.output.form = form.clone();
         let before = bench.requests();
         bench.ready(options.clone()).await;
         let first = std::fs::canonicalize(bench.path("web")).unwrap();
@@ -55,7 +55,10 @@ async fn other_settings_request_another_certificate_and_another_mode_only_writes
     assert_eq!(bench.served(), first);
     assert_eq!(std::fs::metadata(bench.path("web/key.pem")).unwrap().mode() & 0o7777, 0o600);
     let changes: [fn(&mut CertificateRequest); 3] = [
-        |request| request.alt_names.clear(),
+        |request| {
+            let CertificateSubject::Pki(subject) = &mut request.subject else { panic!() };
+            subject.alt_names.clear();
+        },
         |request| request.ttl = Some(DAY * 9),
         |request| request.key = KeyOrigin::Generated(KeyType::EcP384),
     ];

@@ -128,6 +128,21 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             with_session!(
                 "[certificate.a]\nrole = \"web\"\ncommon_name = \"web.example.com\"\nbundle = \"/run/keyward/tls.pem\"\n@\n"
             ),
+            with_session!(
+                "[certificate.a]\nrole = \"web\"\ncommon_name = \"web.example.com\"\npkcs12 = \"/run/keyward/tls.p12\"\n\
+                 password_file = \"/run/key\"\n@\n"
+            ),
+        ],
+    ),
+    (
+        "`[certificate.NAME]` of SSH",
+        &[
+            with_session!(
+                "[certificate.a]\nkind = \"ssh\"\nrole = \"web\"\nvalid_principals = [\"a\"]\nfolder = \"/run/keyward/ssh\"\n\
+                 command = [\"/bin/true\"]\n@\n"
+            ),
+            with_session!("[certificate.a]\nkind = \"ssh\"\nrole = \"web\"\nfolder = \"/run/keyward/ssh\"\n@\n"),
+            with_session!("[certificate.a]\nkind = \"ssh\"\nrole = \"web\"\nkey_file = \"/run/key\"\n@\n"),
         ],
     ),
     (
