@@ -4,7 +4,7 @@ use std::slice;
 
 use anyhow::Context as _;
 use keyward_agent::process::ProcessInputs;
-use keyward_agent::secrets::{SecretRegistry, SecretRegistryDeps};
+use keyward_agent::secrets::{SecretRegistry, SecretRegistryDeps, VersionPoll};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::templates::{Template, TemplateDeps, TemplateError, TemplateOptions, TemplateTask};
 use keyward_config as config;
@@ -111,7 +111,7 @@ pub(super) fn plan_registry<'a>(
     running.plan(plan, running.claim(name, slice::from_ref(name)), settings.clone(), |claim| {
         let (session, source) = context.session(name)?;
         let origin = || format!("session {name}");
-        let config::SecretSettings { interval, rewrite_interval, offline } = settings.clone();
+        let config::SecretSettings { interval, rewrite_interval, version_interval, offline } = settings.clone();
         let upstream = ServerClient::build(&session.upstream).with_context(origin)?;
         let registry = SecretRegistry::new(SecretRegistryDeps {
             upstream: upstream.with_metrics(&shared.metrics),
@@ -125,7 +125,20 @@ pub(super) fn plan_registry<'a>(
             offline: offline.map(|offline| (offline, bound_to(session))),
         });
         let (registry, worker) = registry.with_context(origin)?;
+        let poll = version_interval.map(|interval| {
+            let health = shared.health.register(format!("versions/{name}"), false, "not polled yet");
+            VersionPoll::new(&registry, interval, health)
+        });
         shared.secrets.insert(name, &registry);
-        Ok((registry, Box::pin(worker.run(claim.stop.clone()))))
+        let stop = claim.stop.clone();
+        let work = async move {
+            let polled = async {
+                if let Some(poll) = poll {
+                    poll.run(stop.clone()).await
+                }
+            };
+            tokio::join!(worker.run(stop.clone()), polled);
+        };
+        Ok((registry, Box::pin(work)))
     })
 }

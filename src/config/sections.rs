@@ -120,6 +120,8 @@ pub struct SecretSettings {
     pub interval: Duration,
     /// Time between writes whose result tells no end; `None` for never.
     pub rewrite_interval: Option<Duration>,
+    /// Time between polls of the versions of secrets in key-value version 2; `None` for never.
+    pub version_interval: Option<Duration>,
     /// File that keeps the secrets across restarts; `None` if they are not saved.
     pub offline: Option<OfflineOptions>,
 }

@@ -34,13 +34,15 @@ pub(super) struct TemplateDefaults {
     interval: Duration,
     /// Time between writes whose result tells no end.
     rewrite_interval: Option<Duration>,
+    /// Time between polls of the versions of secrets; `None` for never.
+    version_interval: Option<Duration>,
     /// Location of `persist` and the maximum age of persisted secrets; `None` without `persist`.
     persist: Option<(Location, Duration)>,
 }
 
 impl Default for TemplateDefaults {
     fn default() -> Self {
-        Self { interval: INTERVAL, rewrite_interval: None, persist: None }
+        Self { interval: INTERVAL, rewrite_interval: None, version_interval: None, persist: None }
     }
 }
 
@@ -49,6 +51,8 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let day = Duration::from_hours(24);
     let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=day);
     let rewrite_interval = reader.duration_if_given("rewrite_interval", Duration::from_mins(1)..=90 * day);
+    let version_interval =
+        reader.duration_if_given("version_interval", Duration::from_secs(1)..=Duration::from_hours(1));
     let persist = reader.flag("persist", false);
     let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
     let at = reader.locate("persist").unwrap_or(reader.at);
@@ -57,7 +61,7 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
         reader.error(at, "stale_if_error", message, "set persist = true, or leave it out");
     }
     reader.finish();
-    TemplateDefaults { interval, rewrite_interval, persist: persist.then_some((at, stale)) }
+    TemplateDefaults { interval, rewrite_interval, version_interval, persist: persist.then_some((at, stale)) }
 }
 
 /// Other sections that templates refer to.
@@ -73,8 +77,8 @@ pub(super) struct TemplateContext<'a> {
 impl TemplateContext<'_> {
     /// Settings of the secrets of a template's session.
     pub(super) fn secrets(&self, reader: &Reader<'_>, session: &str) -> SecretSettings {
-        let TemplateDefaults { interval, rewrite_interval, .. } = self.shared;
-        SecretSettings { interval, rewrite_interval, offline: self.offline(reader, session) }
+        let TemplateDefaults { interval, rewrite_interval, version_interval, .. } = self.shared;
+        SecretSettings { interval, rewrite_interval, version_interval, offline: self.offline(reader, session) }
     }
 
     /// File that keeps the secrets of a template's session across restarts.

@@ -11,6 +11,8 @@ metric_set! {
     pub struct SecretMetrics {
         /// Reads of secrets and renewals of their leases. `call` is `read` or `renew`.
         pub(crate) calls: Family<SecretCallLabels, Counter> = "keyward_secret_calls";
+        /// Polls of the versions of secrets in key-value version 2. `outcome` is `unchanged`, `changed`, `denied` or `failed`.
+        pub(crate) version_polls: Family<VersionPollLabels, Counter> = "keyward_secret_version_polls";
     }
 }
 
@@ -21,6 +23,13 @@ impl SecretMetrics {
         let labels = SecretCallLabels { secret: secret.to_owned(), call, outcome };
         self.calls.get_or_create(&labels).inc();
     }
+}
+
+/// Labels of a poll of a secret's version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct VersionPollLabels {
+    /// `unchanged`, `changed`, `denied` or `failed`.
+    pub outcome: &'static str,
 }
 
 /// Labels of a call for a secret.

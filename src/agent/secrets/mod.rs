@@ -20,6 +20,7 @@ mod renewer;
 
 // 2: many secrets
 mod registry;
+mod version_poll;
 mod refresh;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -42,6 +43,7 @@ pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps};
 pub use self::renewer::{SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
 pub(crate) use self::retry::{ReadFailure, RetrySchedule};
+pub use self::version_poll::VersionPoll;
 pub use crate::server_client::{
     DerivedTokenKind, DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse,
 };

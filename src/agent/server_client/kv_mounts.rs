@@ -88,6 +88,13 @@ fn insert_segment(request: &SecretRequest, mount: &str) -> SecretRequest {
     SecretRequest { path: format!("{mount}{segment}{below}{query}"), op: request.op.clone() }
 }
 
+/// Returns the path of a secret's metadata. The path of the request may lack `data/`.
+fn metadata_path(request: &SecretRequest, mount: &str) -> String {
+    let path = insert_segment(request, mount).path;
+    let below = path.strip_prefix(mount).and_then(|rest| rest.strip_prefix("data/")).unwrap_or_default();
+    format!("{mount}metadata/{below}")
+}
+
 impl ServerClient {
     /// Reads a path, lists it, or writes fields to it. A path of key-value version 2 may lack `data/` or `metadata/`.
     pub async fn request_secret(
@@ -128,6 +135,17 @@ impl ServerClient {
     ) -> String {
         let mount = self.find_kv_mount(token, request, namespace).await;
         mount.map_or_else(|| request.path.clone(), |mount| insert_segment(request, &mount).path)
+    }
+
+    /// Returns the path of the metadata of a secret in key-value version 2; `None` for another engine, or if the server does not say.
+    pub(crate) async fn versioned_metadata_path(
+        &self,
+        token: &ClientToken,
+        request: &SecretRequest,
+        namespace: Option<&str>,
+    ) -> Option<String> {
+        let mount = self.find_kv_mount(Some(token), request, namespace).await?;
+        Some(metadata_path(request, &mount))
     }
 
     async fn send_to_mount(
@@ -192,6 +210,17 @@ const VERSIONED: &str = "for a versioned K/V secrets engine";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_metadata_of_a_secret_is_beside_its_data() {
+        let check = |path: &str, mount: &str, expected: &str| {
+            assert_eq!(metadata_path(&SecretRequest::read(path), mount), expected, "{path}");
+        };
+        check("secret/data/web/db", "secret/", "secret/metadata/web/db");
+        check("secret/web/db", "secret/", "secret/metadata/web/db");
+        check("data/data/data/web", "data/data/", "data/data/metadata/web");
+        check("secret/data/data/web", "secret/", "secret/metadata/data/web");
+    }
 
     #[test]
     fn the_segment_is_inserted_after_the_mount() {

@@ -4,6 +4,7 @@ mod certificates;
 mod commands;
 mod made;
 mod offline;
+mod polled_versions;
 mod refused;
 mod revocations;
 mod stops;
