@@ -49,9 +49,14 @@ impl Reader<'_> {
     /// Reads the path of a file that must exist.
     pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
-        let path = self.parse(&text, values::secret_file_path)?;
-        self.require_kind(&text, &path, false);
-        self.record_path(&text, &path, PathUse::Read);
+        self.file_at(&text)
+    }
+
+    /// The same, for a text that was already read.
+    pub(super) fn file_at(&self, text: &Text) -> Option<PathBuf> {
+        let path = self.parse(text, values::secret_file_path)?;
+        self.require_kind(text, &path, false);
+        self.record_path(text, &path, PathUse::Read);
         Some(path)
     }
 
@@ -224,9 +229,14 @@ impl Reader<'_> {
     /// Reads the path of a file that must exist and be unreadable for others.
     pub(super) fn key_file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
-        let path = self.parse(&text, values::secret_file_path)?;
-        self.require_kind(&text, &path, false);
-        self.warn_if_readable_by_others(&text, &path);
+        self.key_file_at(&text)
+    }
+
+    /// The same, for a text that was already read.
+    pub(super) fn key_file_at(&self, text: &Text) -> Option<PathBuf> {
+        let path = self.parse(text, values::secret_file_path)?;
+        self.require_kind(text, &path, false);
+        self.warn_if_readable_by_others(text, &path);
         Some(path)
     }
 

@@ -50,7 +50,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> (CertificateRequest, Place) {
 /// Reads `key_file`: a private key, or a public key by its name.
 fn read_key_file(reader: &mut Reader<'_>) -> Option<(PathBuf, Text)> {
     let text = reader.text("key_file")?;
-    let path = if text.value.ends_with(PUBLIC) { reader.file("key_file") } else { reader.key_file("key_file") };
+    let path = if text.value.ends_with(PUBLIC) { reader.file_at(&text) } else { reader.key_file_at(&text) };
     Some((path?, text))
 }
 
