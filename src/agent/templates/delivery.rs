@@ -17,12 +17,26 @@ use crate::output_command::add_marker;
 
 /// Writes the file, after the others that its template writes, and creates their folders first if configured. If the file has
 /// a command, a change leaves its marker.
+///
+/// Beside an error, the outcome tells if one of the files may have changed before it.
 pub(super) fn write(
     file: &TemplateFile,
     text: &str,
     others: &BTreeMap<PathBuf, WrittenFile>,
     write_folders: &[PathBuf],
-) -> Result<Outcome, DeliveryError> {
+) -> (Outcome, Result<(), DeliveryError>) {
+    let mut outcome = Outcome::Unchanged;
+    let result = write_all(file, text, others, write_folders, &mut outcome);
+    (outcome, result)
+}
+
+fn write_all(
+    file: &TemplateFile,
+    text: &str,
+    others: &BTreeMap<PathBuf, WrittenFile>,
+    write_folders: &[PathBuf],
+    outcome: &mut Outcome,
+) -> Result<(), DeliveryError> {
     let decoded;
     let bytes = match file.encoding {
         Encoding::Text => text.as_bytes(),
@@ -31,23 +45,17 @@ pub(super) fn write(
             &decoded
         }
     };
-    let mut outcome = Outcome::Unchanged;
     for (path, other) in others {
         if *path == file.destination {
             return Err(DeliveryError::OwnDestination);
         }
         let attributes = other.attributes(path)?;
         let folder = open_written_folder(file, path, write_folders)?;
-        if replace(file, &folder, path, other.content.as_bytes(), &attributes)? == Outcome::Written {
-            outcome = Outcome::Written;
-        }
+        replace(file, &folder, path, other.content.as_bytes(), &attributes, outcome)?;
     }
     let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
     let folder = Dir::open_or_create(Dir::split(&file.destination)?.0, file.missing_folders())?;
-    match replace(file, &folder, &file.destination, bytes, &attributes)? {
-        Outcome::Written => Ok(Outcome::Written),
-        Outcome::Unchanged => Ok(outcome),
-    }
+    replace(file, &folder, &file.destination, bytes, &attributes, outcome)
 }
 
 /// Opens the folder of a file of `writeToFile`. Below the innermost of the write folders that holds it, no symlink is followed:
@@ -67,13 +75,19 @@ fn replace(
     path: &Path,
     bytes: &[u8],
     attributes: &Attributes,
-) -> Result<Outcome, DeliveryError> {
+    outcome: &mut Outcome,
+) -> Result<(), DeliveryError> {
     let replace = if file.backup { atomic_file::replace_with_backup_in } else { atomic_file::replace_in };
     if file.command.is_some() && !atomic_file::is_current_in(folder, path, bytes, attributes) {
         // Before the file: an agent that ends in between runs the command once too often, and not never.
         add_marker(&file.destination);
+        // Also before it: where only the sync of the folder fails, the new file is there.
+        *outcome = Outcome::Written;
     }
-    Ok(replace(folder, path, bytes, attributes)?)
+    if replace(folder, path, bytes, attributes)? == Outcome::Written {
+        *outcome = Outcome::Written;
+    }
+    Ok(())
 }
 
 impl TemplateFile {
@@ -158,6 +172,16 @@ mod tests {
     use super::*;
     use crate::output_watch::OnMissing;
 
+    fn write(
+        file: &TemplateFile,
+        text: &str,
+        others: &BTreeMap<PathBuf, WrittenFile>,
+        write_folders: &[PathBuf],
+    ) -> Result<Outcome, DeliveryError> {
+        let (outcome, result) = super::write(file, text, others, write_folders);
+        result.map(|()| outcome)
+    }
+
     fn file(destination: PathBuf) -> TemplateFile {
         TemplateFile {
             destination,
@@ -208,6 +232,22 @@ mod tests {
         assert_eq!(write(&file, "", &others, &folders).unwrap(), Outcome::Unchanged);
         std::fs::remove_file(&other).unwrap();
         assert_eq!(write(&file, "", &others, &folders).unwrap(), Outcome::Written);
+    }
+
+    #[test]
+    fn a_failure_tells_if_a_file_may_have_changed_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path().join("own"));
+        let folders = [folder.path().to_owned()];
+        let missing = BTreeMap::from([(folder.path().join("sub/a"), written("x"))]);
+        let (outcome, result) = super::write(&file, "", &missing, &folders);
+        assert!(outcome == Outcome::Unchanged && result.is_err(), "{outcome:?} {result:?}");
+        std::fs::create_dir(&file.destination).unwrap();
+        let others = BTreeMap::from([(folder.path().join("a"), written("x"))]);
+        for expected in [Outcome::Written, Outcome::Unchanged] {
+            let (outcome, result) = super::write(&file, "", &others, &folders);
+            assert!(outcome == expected && result.is_err(), "{outcome:?} {result:?}");
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct TemplateTask {
     restore_backoff: RestoreBackoff,
     outage: Outage,
     /// The write of the file that is in progress.
-    write: JoinSet<Result<Outcome, DeliveryError>>,
+    write: JoinSet<(Outcome, Result<(), DeliveryError>)>,
     commands: CommandRunner,
 }
 
@@ -263,11 +263,16 @@ impl TemplateTask {
         let paths: Vec<PathBuf> = files.keys().chain([&destination]).cloned().collect();
         let write_folders = self.options.text.write_folders.clone();
         self.write.spawn_blocking(move || write(&file, &text, &files, &write_folders));
-        let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
-        let written = outcome? == Outcome::Written;
+        let ended = self.write.join_next().await;
+        let (outcome, result) = match ended {
+            Some(Ok(ended)) => ended,
+            _ => (Outcome::Written, Err(DeliveryError::Broken)),
+        };
+        // Also after a failure: the next write finds nothing to change in a file that this one has changed.
+        self.command_pending |= command.is_some() && outcome == Outcome::Written;
+        result?;
         self.watched.renew(&paths).await;
-        if written {
-            self.command_pending = true;
+        if outcome == Outcome::Written {
             self.record_write();
             if is_restoring {
                 self.record_restore();

@@ -95,12 +95,17 @@ impl<'a> Bench<'a> {
     }
 
     fn start_with(&mut self, name: &str, text: &str, command: Option<&str>) {
-        let task = self.task(name, text, command);
+        self.start_every(name, text, command, MINUTE * 5);
+    }
+
+    /// Starts a template that reads its files again in this interval.
+    fn start_every(&mut self, name: &str, text: &str, command: Option<&str>, interval: Duration) {
+        let task = self.task(name, text, command, interval);
         self.running.spawn(task.run(self.stop.clone()));
     }
 
     /// Builds the task of a template.
-    fn task(&self, name: &str, text: &str, command: Option<&str>) -> TemplateTask {
+    fn task(&self, name: &str, text: &str, command: Option<&str>, interval: Duration) -> TemplateTask {
         let text = TemplateSource {
             name: name.to_owned(),
             file: None,
@@ -124,13 +129,8 @@ impl<'a> Bench<'a> {
             on_missing: OnMissing::Restore,
             command: command.map(|line| OutputCommand { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
         };
-        let options = TemplateOptions {
-            text,
-            file: Some(file),
-            debounce: Duration::from_secs(1),
-            interval: MINUTE * 5,
-            required: true,
-        };
+        let options =
+            TemplateOptions { text, file: Some(file), debounce: Duration::from_secs(1), interval, required: true };
         let (publisher, _) = credential_channel("starting");
         let parts = TemplateDeps {
             publisher,

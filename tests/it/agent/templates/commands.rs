@@ -87,6 +87,36 @@ async fn a_template_that_no_longer_has_a_command_forgets_it() {
     assert_eq!(bench.read("runs"), None);
 }
 
+/// The file beside it has changed, and another could not be written. When that one is as it was again, nothing is left to write.
+#[tokio::test]
+async fn a_command_stays_pending_after_a_write_that_failed_halfway() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    std::fs::write(bench.path("input"), "one").unwrap();
+    let place = |name: &str| bench.path(name).display().to_string();
+    let text = format!(
+        "{{{{ file \"{}\" | writeToFile \"{}\" \"\" \"\" \"0600\" }}}}{{{{ \"b\" | writeToFile \"{}\" \"\" \"\" \"0600\" }}}}x",
+        place("input"),
+        place("a"),
+        place("b")
+    );
+    let line = bench.line();
+    bench.start_every("conf", &text, Some(&line), Duration::from_millis(50));
+    until(|| bench.read("runs").as_deref() == Some("ran\n") && bench.reason("conf").is_empty()).await;
+
+    std::fs::rename(bench.path("b"), bench.path("kept")).unwrap();
+    std::fs::create_dir(bench.path("b")).unwrap();
+    std::fs::write(bench.path("input"), "two").unwrap();
+    until(|| bench.reason("conf").contains("is a folder")).await;
+    assert_eq!((bench.read("a").as_deref(), bench.read("runs").as_deref()), (Some("two"), Some("ran\n")));
+    std::fs::remove_dir(bench.path("b")).unwrap();
+    std::fs::rename(bench.path("kept"), bench.path("b")).unwrap();
+    until(|| bench.reason("conf").is_empty()).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("ran\nran\n"));
+    assert_eq!(bench.read(MARKER), None);
+}
+
 #[test]
 fn a_reload_that_corrects_a_failed_command_runs_it() {
     run_in_network_namespace(|| {

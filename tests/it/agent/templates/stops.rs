@@ -46,7 +46,7 @@ async fn a_task_that_never_ran_leaves_the_gauges_of_the_running_one() {
     let written = || bench.metric("template_written_timestamp_seconds", "template=\"app\"");
     let before = written();
     assert!(before > 0);
-    drop(bench.task("app", &password("app"), None));
+    drop(bench.task("app", &password("app"), None, MINUTE * 5));
     assert_eq!(written(), before);
 }
 
