@@ -31,6 +31,8 @@ use crate::secret_string::SecretString;
 
 pub use self::executable_messages::ExecutableAccess;
 pub use self::executable_opener::ExecutableOpener;
+#[cfg(any(test, feature = "test-support"))]
+pub use self::launcher::EmulatedProgram;
 pub use self::launcher::Launcher;
 use self::launcher::SpawnedChild;
 pub use self::orphans::reap_orphans;

@@ -14,6 +14,8 @@ metric_set! {
         pub(crate) starts: Family<ProcessStartLabels, Counter> = "keyward_process_starts";
         /// 1 while the child process runs.
         pub(crate) running: Gauge = "keyward_process_running";
+        /// 1 while the restart for a changed variable waits, as `max_restarts_per` allows none now.
+        pub(crate) restart_pending: Gauge = "keyward_process_restart_pending";
     }
 }
 

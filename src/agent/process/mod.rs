@@ -1,10 +1,11 @@
 //! The child process, which runs with the rendered variables.
 //!
-//! `policy` decides and is pure; `supervisor` acts.
+//! `policy` and `restart_limit` decide without IO; `supervisor` acts.
 
 // 0: decisions
 mod metrics;
 mod policy;
+mod restart_limit;
 
 // 1: actions
 mod inputs;
@@ -13,6 +14,7 @@ mod supervisor;
 pub use self::inputs::ProcessInputs;
 pub use self::metrics::ProcessMetrics;
 pub use self::policy::{OnChange, RestartMode};
+pub use self::restart_limit::RestartLimit;
 pub use self::supervisor::{KILL_TIMEOUT, Supervisor, SupervisorDeps};
 
 use std::time::Duration;
@@ -30,6 +32,8 @@ pub struct ProcessOptions {
     pub variables: EnvVars,
     /// Reaction to a change of a variable.
     pub on_change: OnChange,
+    /// Limit of the restarts for changed variables; `None` for none.
+    pub max_restarts_per: Option<RestartLimit>,
     /// Reaction to the end of the process.
     pub restart: RestartMode,
     /// Signal that asks it to end.

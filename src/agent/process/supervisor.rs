@@ -11,6 +11,7 @@ use keyward_machine::command::{self, ChildProcess, CommandError, CommandSpec, En
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
 use keyward_telemetry::metrics::Metrics;
+use keyward_telemetry::time_format::format_rfc3339;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use super::ProcessOptions;
 use super::inputs::{InputSet, ProcessInputs};
 use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
+use super::restart_limit::RestartLimiter;
 
 /// Collaborators of a [`Supervisor`].
 #[derive(Debug)]
@@ -41,6 +43,7 @@ pub struct Supervisor {
     options: ProcessOptions,
     deps: SupervisorDeps,
     inputs: InputSet,
+    limiter: RestartLimiter,
 }
 
 /// Time after which a process that has not started is reported.
@@ -67,7 +70,8 @@ impl Supervisor {
     pub fn new(options: ProcessOptions, inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
         let inputs = InputSet::new(inputs);
         deps.health.set_target(options.command[0].clone());
-        Self { options, deps, inputs }
+        let limiter = RestartLimiter::new(options.max_restarts_per);
+        Self { options, deps, inputs, limiter }
     }
 
     /// Runs the process once all inputs are available. Returns the exit code for the agent, or `None` where `stop` was cancelled
@@ -142,6 +146,7 @@ impl Supervisor {
         self.deps.health.set_ready();
         self.deps.metrics.get::<ProcessMetrics>().running.set(1);
         let end = self.supervise(running, variables, stop).await;
+        self.withdraw_postponement();
         self.deps.metrics.get::<ProcessMetrics>().running.set(0);
         end
     }
@@ -169,6 +174,8 @@ impl Supervisor {
         let clock = self.deps.clock.clone();
         // End of the debounce interval, and the latest time that further changes can move it to.
         let mut debounce: Option<(ClockReading, ClockReading)> = None;
+        // Time of a restart that the limit does not allow yet.
+        let mut postponed: Option<ClockReading> = None;
         loop {
             tokio::select! {
                 biased;
@@ -190,21 +197,27 @@ impl Supervisor {
                     let quiet = now + self.options.debounce;
                     debounce = Some((if quiet.boot < latest.boot { quiet } else { latest }, latest));
                 }
-                () = clock.sleep_until_some(debounce.map(|(quiet, _)| quiet)) => {
+                () = clock.sleep_until_some(debounce.map(|(quiet, _)| quiet).or(postponed)) => {
                     debounce = None;
-                    // A missing input is waited for; the process keeps its old variables.
-                    let Ok(now) = self.inputs.now() else { continue };
-                    if now == used {
+                    // A missing input is waited for, and a value that is as it was is no change; the process keeps its variables.
+                    let Some(now) = self.inputs.now().ok().filter(|now| *now != used) else {
+                        postponed = None;
+                        self.withdraw_postponement();
                         continue;
-                    }
-                    used = now;
+                    };
                     match self.options.on_change {
-                        OnChange::Ignore => {}
+                        OnChange::Ignore => used = now,
                         OnChange::Signal(signal) => {
+                            used = now;
                             tracing::info!(event = "process.signalled", "a variable changed; signaling the child process");
                             running.signal(signal);
                         }
                         OnChange::Restart => {
+                            if let Err(at) = self.limiter.try_restart(&clock) {
+                                self.report_postponement(at, postponed.is_none());
+                                postponed = Some(at);
+                                continue;
+                            }
                             tracing::info!(event = "process.restarting", "a variable changed; restarting the child process");
                             self.end(running, stop).await;
                             return ExitCause::InputChanged;
@@ -213,6 +226,34 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Reports that the restart for a changed variable waits until `at`; in the log if it `is_new`.
+    fn report_postponement(&self, at: ClockReading, is_new: bool) {
+        let next_restart = format_rfc3339(self.deps.clock.now().wall_time_of(at));
+        let limit = self.options.max_restarts_per.map(|limit| limit.to_string()).unwrap_or_default();
+        self.deps.health.warn(
+            None,
+            format!(
+                "a variable changed; max_restarts_per = \"{limit}\" allows the restart at {next_restart}, and the process has the \
+                 previous value until then"
+            ),
+        );
+        self.deps.metrics.get::<ProcessMetrics>().restart_pending.set(1);
+        if is_new {
+            tracing::warn!(
+                event = "process.restart_postponed",
+                limit,
+                next_restart,
+                "a variable changed; the limit of restarts postpones that of the child process"
+            );
+        }
+    }
+
+    /// Withdraws such a report.
+    fn withdraw_postponement(&self) {
+        self.deps.health.clear_warning();
+        self.deps.metrics.get::<ProcessMetrics>().restart_pending.set(0);
     }
 
     /// Asks the process to end, and kills it after the timeout. Returns its exit code; 0 if the stop signal ended it, 1 if it was

@@ -33,6 +33,23 @@ pub struct Launcher {
 /// does not answer. Others wait.
 const MAX_STARTING: usize = 16;
 
+/// Behaviour of an emulated program.
+#[cfg(any(test, feature = "test-support"))]
+#[derive(Debug, Clone, Copy)]
+pub enum EmulatedProgram {
+    /// Nothing ends it.
+    Unending,
+    /// The first signal ends it.
+    Obedient,
+    /// It ends by itself.
+    Ends {
+        /// Its life.
+        after: Duration,
+        /// Its wait status (wait(2)).
+        status: i32,
+    },
+}
+
 /// Connection to a spawner. It ends with the last clone.
 #[derive(Debug, Clone)]
 struct Connection {
@@ -61,8 +78,14 @@ impl Launcher {
 
     /// Connects to a spawner whose programs start and never end, as those that the kernel cannot end.
     #[cfg(any(test, feature = "test-support"))]
-    #[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "for tests; the task ends with the connection")]
     pub fn unending() -> Self {
+        Self::emulated(|_| EmulatedProgram::Unending)
+    }
+
+    /// Connects to a spawner whose programs behave as `program` says of their command. One at a time starts or ends.
+    #[cfg(any(test, feature = "test-support"))]
+    #[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "for tests; the task ends with the connection")]
+    pub fn emulated(mut program: impl FnMut(&[String]) -> EmulatedProgram + Send + 'static) -> Self {
         use tokio::io::AsyncWriteExt as _;
         let (stream, spawner) = StdUnixStream::pair().unwrap();
         for end in [&stream, &spawner] {
@@ -70,10 +93,27 @@ impl Launcher {
         }
         let mut spawner = UnixStream::from_std(spawner).unwrap();
         tokio::spawn(async move {
+            let mut obedient = Vec::new();
             while let Ok(Some(request)) = receive::<Request>(&mut spawner).await {
-                if let Request::Start { id, .. } = request {
-                    spawner.write_all(&encode(&Reply::Started { id, pid: 4_000_000 }).unwrap()).await.unwrap();
-                }
+                let end = match request {
+                    Request::Start { id, command, .. } => {
+                        spawner.write_all(&encode(&Reply::Started { id, pid: 4_000_000 }).unwrap()).await.unwrap();
+                        match program(&command) {
+                            EmulatedProgram::Unending => continue,
+                            EmulatedProgram::Obedient => {
+                                obedient.push(id);
+                                continue;
+                            }
+                            EmulatedProgram::Ends { after, status } => {
+                                tokio::time::sleep(after).await;
+                                Reply::Ended { id, status: Ok(status) }
+                            }
+                        }
+                    }
+                    Request::Signal { id, signal } if obedient.contains(&id) => Reply::Ended { id, status: Ok(signal) },
+                    Request::Signal { .. } | Request::Kill { .. } => continue,
+                };
+                spawner.write_all(&encode(&end).unwrap()).await.unwrap();
             }
         });
         Self::connect(stream).unwrap()

@@ -147,6 +147,40 @@ fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload()
 }
 
 #[test]
+fn a_restart_that_the_limit_does_not_allow_is_seen_in_log_status_and_metrics() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        put(&world, "app", &json!({ "password": "one" }));
+        let lines = format!("echo $DB_PASSWORD >> FOLDER/starts\n{PID}\nexec sleep 600");
+        let agent = start(&world, &[("PATH", "/usr/bin:/bin")], &lines, "max_restarts_per = \"1/20s\"");
+        assert_eq!(read(&agent, "starts"), "one\n");
+        let await_starts = |expected: &str| {
+            eventually(LIMIT, || match read(&agent, "starts") {
+                starts if starts == expected => Ok(()),
+                starts => Err(format!("{starts}: {}", agent.binary.output())),
+            });
+        };
+        put(&world, "app", &json!({ "password": "two" }));
+        await_starts("one\ntwo\n");
+        put(&world, "app", &json!({ "password": "three" }));
+        agent.logs("process.restart_postponed");
+        assert_eq!(agent.metric("keyward_process_restart_pending"), 1);
+        let process = agent.get("/agent/v1/status")["components"]["process"].clone();
+        assert_eq!(process["ready"], true);
+        let warning = process["warning"]["reason"].as_str().unwrap();
+        assert!(warning.contains("max_restarts_per = \"1/20s\" allows the restart at 20"), "{warning}");
+        assert_eq!(read(&agent, "starts"), "one\ntwo\n");
+        await_starts("one\ntwo\nthree\n");
+        let output = agent.binary.output();
+        assert_eq!(output.matches("process.restart_postponed").count(), 1, "{output}");
+        eventually(LIMIT, || match agent.get("/agent/v1/status")["components"]["process"].clone() {
+            process if process["warning"].is_null() && agent.metric("keyward_process_restart_pending") == 0 => Ok(()),
+            process => Err(process.to_string()),
+        });
+    });
+}
+
+#[test]
 fn the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_with_its_own() {
     run_in_network_namespace(|| {
         let world = World::start();

@@ -146,10 +146,38 @@ fn errors_of_templates_and_of_a_process_have_positions() {
             "a.toml:2:17: process.change_signal: \"SIGHUPS\" is not a supported signal; write SIGTERM, SIGHUP, SIGINT, \
              SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
             "a.toml:3:11: process.restart: \"allways\" is not a known value; write \"never\", \"on_failure\" or \"always\"",
-            "a.toml:4:1: process.sink: an unknown key; known keys: identity, command, on_change, change_signal, pass_env, restart, \
-             stop_signal, stop_timeout, debounce",
+            "a.toml:4:1: process.sink: an unknown key; known keys: identity, command, on_change, change_signal, \
+             max_restarts_per, pass_env, restart, stop_signal, stop_timeout, debounce",
         ],
     );
+}
+
+#[test]
+fn the_limit_of_restarts_is_a_number_in_a_time() {
+    let with = |more: &str| format!("[process]\ncommand = [\"/bin/true\"]\n{more}\n");
+    for (value, clause) in [("3/1h", "changed, 3 times in 1h at most"), (" 1 / 90m", "changed, once in 1h 30m at most")]
+    {
+        let folder =
+            Folder::with(&[("a.toml", &with(&format!("max_restarts_per = \"{value}\""))), ("base.toml", BASE)]);
+        let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
+        let words = outcome.description().unwrap().to_string();
+        assert!(words.contains(clause), "{words}");
+    }
+    let form = "write how many in which time, such as \"3/1h\"";
+    for (value, expected) in [
+        ("3", format!("\"3\" is not a number in a time; {form}")),
+        ("0/1h", format!("\"0/1h\" does not begin with a number from 1 to 1000; {form}")),
+        ("x/1h", format!("\"x/1h\" does not begin with a number from 1 to 1000; {form}")),
+        ("3/1", "\"3/1\" has a time that has no unit; write one such as 500ms, 30s, 5m or 1h".to_owned()),
+        ("3/8d", "\"3/8d\" has a time that is out of range; write one from 1s to 7d".to_owned()),
+    ] {
+        let found = diagnostics_of(&with(&format!("max_restarts_per = \"{value}\"")));
+        assert!(found.contains(&format!("a.toml:3:20: process.max_restarts_per: {expected}")), "{found:?}");
+    }
+    let found = diagnostics_of(&with("on_change = \"ignore\"\nmax_restarts_per = \"3/1h\""));
+    let expected = "a.toml:4:1: process.max_restarts_per: only allowed with on_change = \"restart\"; set on_change = \"restart\", or \
+                    leave it out";
+    assert!(found.contains(&expected.to_owned()), "{found:?}");
 }
 
 #[test]
