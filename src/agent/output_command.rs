@@ -1,5 +1,7 @@
 //! Commands that run after an output has changed. A marker beside the output stays until its command has succeeded.
 
+mod shared;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
@@ -12,6 +14,9 @@ use keyward_machine::command::{CommandError, CommandSpec, EnvVars, Launcher};
 use keyward_machine::secure_dir::Dir;
 use rustix::fs::{Mode, OFlags};
 use tokio::task::JoinSet;
+
+pub(crate) use self::shared::SharedCommandRunner;
+pub use self::shared::SharedCommands;
 
 /// Command that runs after an output has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +48,26 @@ impl CommandRunner {
         variables: &EnvVars,
         output: &Path,
     ) -> Result<(), CommandError> {
-        let started = output.to_owned();
-        let ended = output.to_owned();
+        self.run_for(command, variables, vec![output.to_owned()], |_| true).await
+    }
+
+    /// Runs the command of several outputs once. `is_awaited` tells which of them still wait for it at its end: the markers of the
+    /// others belong to tasks that followed theirs.
+    async fn run_for(
+        &mut self,
+        command: OutputCommand,
+        variables: &EnvVars,
+        outputs: Vec<PathBuf>,
+        is_awaited: impl Fn(&Path) -> bool,
+    ) -> Result<(), CommandError> {
+        let started = outputs.clone();
         let program = CommandSpec { command: command.command, variables: variables.clone() };
         // Before the command starts, so that a crash during it is known to the next process.
-        self.update_marker(move || record_start(&started)).await;
+        self.update_marker(move || started.iter().for_each(|output| record_start(output))).await;
         let result = self.launcher.run(&program, command.timeout, &self.clock).await;
         let has_succeeded = result.is_ok();
-        self.update_marker(move || record_end(&ended, has_succeeded)).await;
+        let ended: Vec<PathBuf> = outputs.into_iter().filter(|output| is_awaited(output)).collect();
+        self.update_marker(move || ended.iter().for_each(|output| record_end(output, has_succeeded))).await;
         result
     }
 

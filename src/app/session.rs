@@ -9,6 +9,7 @@ use keyward_agent::callers::CallerRegistry;
 use keyward_agent::identity::{ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
 use keyward_agent::identity_tokens::IdentityTokens;
 use keyward_agent::login::Login;
+use keyward_agent::output_command::SharedCommands;
 use keyward_agent::output_watch::OutputWatch;
 use keyward_agent::rotation::RotationRegistry;
 use keyward_agent::secrets::SecretRegistries;
@@ -45,6 +46,7 @@ pub(super) struct Shared {
     pub(super) callers: CallerRegistry,
     pub(super) auditor: Auditor,
     pub(super) launcher: Launcher,
+    pub(super) commands: SharedCommands,
     pub(super) executables: ExecutableOpener,
     /// Services that pages show.
     #[cfg(feature = "ui")]

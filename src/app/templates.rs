@@ -94,6 +94,7 @@ fn build(
         metrics: shared.metrics.clone(),
         outputs: shared.outputs.clone(),
         launcher: shared.launcher.clone(),
+        commands: shared.commands.clone(),
     };
     let task = TemplateTask::new(options.clone(), template, deps);
     Ok((watch, Box::pin(task.run(claim.stop.clone()))))

@@ -32,6 +32,8 @@ pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TemplateDefaults {
     interval: Duration,
+    /// Quiet time before a command that several templates have.
+    command_debounce: Duration,
     /// Time between writes whose result tells no end.
     rewrite_interval: Option<Duration>,
     /// Time between polls of the versions of secrets; `None` for never.
@@ -42,7 +44,13 @@ pub(super) struct TemplateDefaults {
 
 impl Default for TemplateDefaults {
     fn default() -> Self {
-        Self { interval: INTERVAL, rewrite_interval: None, version_interval: None, persist: None }
+        Self {
+            interval: INTERVAL,
+            command_debounce: DEFAULT_DEBOUNCE,
+            rewrite_interval: None,
+            version_interval: None,
+            persist: None,
+        }
     }
 }
 
@@ -50,6 +58,8 @@ impl Default for TemplateDefaults {
 pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let day = Duration::from_hours(24);
     let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=day);
+    let command_debounce =
+        reader.duration("command_debounce", DEFAULT_DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
     let rewrite_interval = reader.duration_if_given("rewrite_interval", Duration::from_mins(1)..=90 * day);
     let version_interval =
         reader.duration_if_given("version_interval", Duration::from_secs(1)..=Duration::from_hours(1));
@@ -61,7 +71,8 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
         reader.error(at, "stale_if_error", message, "set persist = true, or leave it out");
     }
     reader.finish();
-    TemplateDefaults { interval, rewrite_interval, version_interval, persist: persist.then_some((at, stale)) }
+    let persist = persist.then_some((at, stale));
+    TemplateDefaults { interval, command_debounce, rewrite_interval, version_interval, persist }
 }
 
 /// Other sections that templates refer to.
@@ -176,6 +187,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
         backup: reader.flag("backup", false),
         on_missing: on_missing(&mut reader),
         command,
+        command_debounce: context.shared.command_debounce,
     };
     let options = TemplateOptions {
         text,

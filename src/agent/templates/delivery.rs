@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -133,7 +134,7 @@ pub(super) enum DeliveryError {
     #[error(transparent)]
     Replace(#[from] ReplaceError),
     #[error("the template's command failed")]
-    Command(#[source] CommandError),
+    Command(#[source] Arc<CommandError>),
     #[error("the rendered text is not base64, which encoding = \"base64\" of the template needs")]
     Encoding,
     #[error("writeToFile names the template's own destination; print the text instead")]
@@ -168,6 +169,7 @@ impl DeliveryError {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
     use std::slice;
+    use std::time::Duration;
 
     use super::*;
     use crate::output_watch::OnMissing;
@@ -193,6 +195,7 @@ mod tests {
             backup: false,
             on_missing: OnMissing::Restore,
             command: None,
+            command_debounce: Duration::ZERO,
         }
     }
 

@@ -16,7 +16,7 @@ metric_set! {
         pub(crate) written: Family<TemplateLabels, Gauge> = "keyward_template_written_timestamp_seconds";
         /// Renderings of a template. `outcome` is `ok` or `failed`.
         pub(crate) renders: Family<TemplateRunLabels, Counter> = "keyward_template_renders";
-        /// Runs of a template's command. `outcome` is `ok` or `failed`.
+        /// Runs of a template's command. `outcome` is `ok` or `failed`. A run for several templates counts for each.
         pub(crate) commands: Family<TemplateRunLabels, Counter> = "keyward_template_commands";
     }
 }

@@ -93,6 +93,8 @@ pub struct TemplateFile {
     pub on_missing: OnMissing,
     /// Command that runs after the file has changed.
     pub command: Option<OutputCommand>,
+    /// Time without changes of other files with an equal command before it runs, once for all of them.
+    pub command_debounce: Duration,
 }
 
 /// Options of one template.

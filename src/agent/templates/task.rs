@@ -29,7 +29,7 @@ use super::dependencies::Dependencies;
 use super::evaluation::WrittenFile;
 use super::metrics::TemplateMetrics;
 use super::render::Rendered;
-use crate::output_command::{CommandRunner, EarlierCommand, OutputCommand, restore_command};
+use crate::output_command::{EarlierCommand, SharedCommandRunner, SharedCommands, restore_command};
 use crate::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutputs};
 use crate::secrets::SecretRegistry;
 use report::WAITING;
@@ -51,6 +51,8 @@ pub struct TemplateDeps {
     pub outputs: OutputWatch,
     /// Starts the template's command.
     pub launcher: Launcher,
+    /// Commands that templates share.
+    pub commands: SharedCommands,
 }
 
 /// Keeps one template rendered.
@@ -81,7 +83,8 @@ pub struct TemplateTask {
     outage: Outage,
     /// The write of the file that is in progress.
     write: JoinSet<(Outcome, Result<(), DeliveryError>)>,
-    commands: CommandRunner,
+    /// The file's command.
+    command: Option<SharedCommandRunner>,
 }
 
 impl TemplateTask {
@@ -97,7 +100,12 @@ impl TemplateTask {
         let is_restoring = false;
         let restore_backoff = RestoreBackoff::default();
         deps.health.set_target(options.target());
-        let commands = CommandRunner::new(deps.launcher.clone(), deps.clock.clone());
+        let command = options.file.as_ref().and_then(|file| {
+            let (command, debounce) = (file.command.clone()?, file.command_debounce);
+            let variables = options.text.variables.clone();
+            let TemplateDeps { commands, launcher, clock, .. } = &deps;
+            Some(SharedCommandRunner::new(commands, command, variables, debounce, launcher.clone(), clock.clone()))
+        });
         Self {
             options,
             template,
@@ -115,7 +123,7 @@ impl TemplateTask {
             restore_backoff,
             outage: Outage::default(),
             write: JoinSet::new(),
-            commands,
+            command,
         }
     }
 
@@ -123,7 +131,7 @@ impl TemplateTask {
     /// retried after 0.5 s to 60 s. The file stays. A write in progress ends first.
     pub async fn run(mut self, stop: CancellationToken) {
         self.set_state(WAITING);
-        if self.options.file.as_ref().is_some_and(|file| file.command.is_some()) {
+        if self.command.is_some() {
             self.deps.metrics.get::<TemplateMetrics>().create_command_counters(&self.options.text.name);
         }
         self.restore().await;
@@ -136,7 +144,9 @@ impl TemplateTask {
         let _: Option<()> = stop.run_until_cancelled(working).await;
         // Nothing cancels a write in its thread: it could replace the file of the task that follows.
         while self.write.join_next().await.is_some() {}
-        self.commands.finish().await;
+        if let Some(command) = &mut self.command {
+            command.finish().await;
+        }
         self.remove_gauges();
     }
 
@@ -254,7 +264,6 @@ impl TemplateTask {
             }
             return Ok(());
         };
-        let command = file.command.clone();
         if is_restoring && file.on_missing == OnMissing::Leave {
             self.record_unrestored_change();
             return Ok(());
@@ -269,7 +278,10 @@ impl TemplateTask {
             _ => (Outcome::Written, Err(DeliveryError::Broken)),
         };
         // Also after a failure: the next write finds nothing to change in a file that this one has changed.
-        self.command_pending |= command.is_some() && outcome == Outcome::Written;
+        if let Some(command) = self.command.as_mut().filter(|_| outcome == Outcome::Written) {
+            command.record_change();
+            self.command_pending = true;
+        }
         result?;
         self.watched.renew(&paths).await;
         if outcome == Outcome::Written {
@@ -278,8 +290,8 @@ impl TemplateTask {
                 self.record_restore();
             }
         }
-        if let Some(command) = command.filter(|_| self.command_pending) {
-            self.run_command(command, &destination).await?;
+        if self.command_pending {
+            self.run_command(&destination).await?;
         }
         self.command_pending = false;
         if !self.is_delivered {
@@ -289,8 +301,9 @@ impl TemplateTask {
     }
 
     /// Runs the file's command. After a success, later tasks do not repeat it.
-    async fn run_command(&mut self, command: OutputCommand, destination: &Path) -> Result<(), DeliveryError> {
-        let result = self.commands.run(command, &self.options.text.variables, destination).await;
+    async fn run_command(&mut self, destination: &Path) -> Result<(), DeliveryError> {
+        let Some(command) = &mut self.command else { return Ok(()) };
+        let result = command.run(destination).await;
         self.deps.metrics.get::<TemplateMetrics>().count_command(&self.options.text.name, result.is_ok());
         result.map_err(DeliveryError::Command)?;
         self.is_command_abandoned = false;

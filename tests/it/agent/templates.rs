@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keyward_agent::output_command::OutputCommand;
+use keyward_agent::output_command::{OutputCommand, SharedCommands};
 use keyward_agent::output_watch::{OnMissing, OutputWatch};
 use keyward_agent::secrets::{OfflineOptions, SecretRegistry, SecretRegistryDeps};
 use keyward_agent::templates::{
@@ -49,6 +49,7 @@ struct Bench<'a> {
     folder: tempfile::TempDir,
     store: SecretRegistry,
     running: JoinSet<()>,
+    commands: SharedCommands,
     /// Ends the templates, and not the store.
     stop: CancellationToken,
 }
@@ -79,7 +80,8 @@ impl<'a> Bench<'a> {
         let (store, keepers) = SecretRegistry::new(deps).unwrap();
         let mut running = JoinSet::new();
         running.spawn(keepers.run(CancellationToken::new()));
-        Self { world, folder: tempfile::tempdir().unwrap(), store, running, stop: CancellationToken::new() }
+        let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+        Self { world, folder, store, running, commands: SharedCommands::default(), stop }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -128,6 +130,7 @@ impl<'a> Bench<'a> {
             backup: false,
             on_missing: OnMissing::Restore,
             command: command.map(|line| OutputCommand { command: CommandSpec::shell_argv(line), timeout: MINUTE }),
+            command_debounce: Duration::from_secs(1),
         };
         let options =
             TemplateOptions { text, file: Some(file), debounce: Duration::from_secs(1), interval, required: true };
@@ -140,6 +143,7 @@ impl<'a> Bench<'a> {
             metrics: self.world.metrics.clone(),
             outputs: OutputWatch::disabled(),
             launcher: Launcher::default(),
+            commands: self.commands.clone(),
         };
         TemplateTask::new(options, template, parts)
     }

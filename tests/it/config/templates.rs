@@ -33,6 +33,7 @@ fn templates_and_a_process_are_read_with_their_defaults_and_described() {
     let file = conf.file.as_ref().unwrap();
     assert_eq!((file.mode, file.create_folders, conf.required), (0o640, false, true));
     assert_eq!((conf.debounce, conf.interval), (Duration::from_secs(1), Duration::from_mins(5)));
+    assert_eq!(file.command_debounce, Duration::from_secs(1));
     let command = file.command.as_ref().unwrap();
     assert_eq!((command.command.join(" ").as_str(), command.timeout.as_secs()), ("/bin/sh -c reload it", 30));
     let url = &config.env_templates[0].options;

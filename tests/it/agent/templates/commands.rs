@@ -117,6 +117,58 @@ async fn a_command_stays_pending_after_a_write_that_failed_halfway() {
     assert_eq!(bench.read(MARKER), None);
 }
 
+#[tokio::test]
+async fn templates_that_change_together_run_their_command_once() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    std::fs::write(bench.path("input"), "one").unwrap();
+    let names = ["a", "b", "c"];
+    let all = names.map(|name| bench.path(name).display().to_string()).join(" ");
+    let line = format!("PATH=/usr/bin:/bin; cat {all} >> {}", bench.path("runs").display());
+    let text = format!("{{{{ file \"{}\" }}}};", bench.path("input").display());
+    for name in names {
+        bench.start_every(name, &text, Some(&line), Duration::from_millis(50));
+    }
+    let runs = |outcome: &str| {
+        names.map(|name| bench.metric("template_commands_total", &format!("template=\"{name}\",outcome=\"{outcome}\"")))
+    };
+    until(|| runs("ok") == [1; 3]).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("one;one;one;"), "after the last of them was written");
+    std::fs::write(bench.path("input"), "two").unwrap();
+    until(|| runs("ok") == [2; 3]).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("one;one;one;two;two;two;"));
+    assert_eq!(runs("failed"), [0; 3]);
+    until(|| names.iter().all(|name| bench.reason(name).is_empty())).await;
+    for name in names {
+        assert_eq!(bench.read(&format!(".{name}.command-pending")), None);
+    }
+}
+
+/// Each has its marker, so that the next agent repeats it for all of them, and once.
+#[tokio::test]
+async fn a_command_of_several_templates_that_failed_is_repeated_after_a_restart_and_once() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let names = ["a", "b"];
+    for name in names {
+        bench.start_with(name, "x", Some("false"));
+    }
+    until(|| names.iter().all(|name| bench.reason(name).contains("it ended with code 1"))).await;
+    for name in names {
+        assert_eq!(std::fs::metadata(bench.path(&format!(".{name}.command-pending"))).unwrap().len(), 0, "{name}");
+    }
+    bench.end().await;
+    let line = bench.line();
+    for name in names {
+        bench.start_with(name, "x", Some(&line));
+    }
+    until(|| bench.read("runs").is_some()).await;
+    until(|| names.iter().all(|name| bench.read(&format!(".{name}.command-pending")).is_none())).await;
+    assert_eq!(bench.read("runs").as_deref(), Some("ran\n"));
+}
+
 #[test]
 fn a_reload_that_corrects_a_failed_command_runs_it() {
     run_in_network_namespace(|| {
