@@ -135,7 +135,7 @@ pub(super) fn plan_registry<'a>(
         let work = async move {
             let polled = async {
                 if let Some(poll) = poll {
-                    poll.run(stop.clone()).await
+                    poll.run(stop.clone()).await;
                 }
             };
             tokio::join!(worker.run(stop.clone()), polled);

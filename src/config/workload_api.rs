@@ -38,7 +38,7 @@ fn socket(text: &str) -> Result<PathBuf, ValueError> {
         return invalid("is a TCP address, where the API cannot know its caller", ADVICE);
     }
     let path = text.strip_prefix("unix:").unwrap_or(text);
-    let path = if path.starts_with("//") { &path[2..] } else { path };
+    let path = path.strip_prefix("//").unwrap_or(path);
     if path.starts_with('/') && !path.starts_with("//") {
         return Ok(PathBuf::from(path));
     }

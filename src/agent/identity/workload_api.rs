@@ -103,6 +103,7 @@ impl WorkloadApiOptions {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it maps the errors of calls")]
 fn broken(error: h2::Error) -> AttemptError {
     AttemptError::Broken(error.to_string())
 }
