@@ -201,6 +201,7 @@ impl Fixture {
             group: None,
             create_folders: false,
             command: None,
+            command_debounce: Duration::ZERO,
             backup: false,
             on_missing: OnMissing::Restore,
             encoding: Encoding::default(),
@@ -220,6 +221,7 @@ impl Fixture {
             metrics: self.metrics.clone(),
             outputs: OutputWatch::disabled(),
             launcher: keyward_machine::command::Launcher::default(),
+            commands: keyward_agent::output_command::SharedCommands::default(),
         };
         self.running.spawn(TemplateTask::new(options, template, deps).run(CancellationToken::new()));
     }
