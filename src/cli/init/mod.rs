@@ -80,6 +80,22 @@ enum Kind {
     Acl(Box<acl::Acl>),
 }
 
+impl Kind {
+    /// Takes the names of the machine that this runs on, where the kind has such names.
+    fn with_machine_names(self) -> anyhow::Result<Self> {
+        Ok(match self {
+            Self::AzureVm(vm) => Self::AzureVm(Box::new(vm.with_machine_names()?)),
+            Self::AwsVm(vm) => Self::AwsVm(Box::new(vm.with_machine_names()?)),
+            Self::GcpVm(vm) => Self::GcpVm(Box::new(vm.with_machine_names()?)),
+            pod @ Self::Aks(_) => pod,
+            #[cfg(feature = "gateway")]
+            gateway @ Self::Terraform(_) => gateway,
+            #[cfg(feature = "acl")]
+            server @ Self::Acl(_) => server,
+        })
+    }
+}
+
 /// Flags that say where the files go.
 #[derive(Debug, Args)]
 struct OutputFlags {
@@ -99,12 +115,7 @@ struct OutputFlags {
 
 impl Init {
     pub(super) fn run(mut self) -> anyhow::Result<Exit> {
-        self.kind = match self.kind {
-            Kind::AzureVm(vm) => Kind::AzureVm(Box::new(vm.with_machine_names()?)),
-            Kind::AwsVm(vm) => Kind::AwsVm(Box::new(vm.with_machine_names()?)),
-            Kind::GcpVm(vm) => Kind::GcpVm(Box::new(vm.with_machine_names()?)),
-            other => other,
-        };
+        self.kind = self.kind.with_machine_names()?;
         let (plan, output): (&dyn Fn(&mut PlanInputs<'_>) -> Plan, &OutputFlags) = match &self.kind {
             Kind::AzureVm(vm) => (&|answers| vm.plan(answers), &vm.output),
             Kind::AwsVm(vm) => (&|answers| vm.plan(answers), &vm.output),
