@@ -6,7 +6,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use keyward_credentials::backoff::random_unit;
-use keyward_credentials::credential_watch::{Availability, RefreshRequest};
+use keyward_credentials::credential_watch::Availability;
 use keyward_machine::clock::{Clock, ClockReading};
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
@@ -35,8 +35,8 @@ pub struct VersionPoll {
 struct Polled {
     /// Path of its metadata; `None` before the server was asked for its mount.
     metadata: Option<String>,
-    /// Version for which a read was requested: one that cannot be read is not asked for again and again.
-    requested: Option<u64>,
+    /// Version on the server that is not the one that was read, and the number of polls that found it.
+    newer: Option<(u64, u32)>,
     /// Time until which it is not polled, as it is in no such store, or its metadata may not be read.
     paused_until: Option<ClockReading>,
     is_denied: bool,
@@ -137,21 +137,26 @@ impl VersionPoll {
                 "can read the secret's version again"
             );
         }
-        let Some(current) = current.filter(|current| *current != known) else { return self.count("unchanged") };
-        if polled.requested == Some(current) {
+        let polls = match (current, polled.newer) {
+            (Some(current), Some((newer, polls))) if current == newer => polls.saturating_add(1),
+            _ => 1,
+        };
+        polled.newer = current.filter(|current| *current != known).map(|current| (current, polls));
+        let Some((version, polls)) = polled.newer else { return self.count("unchanged") };
+        // The version may be deleted, or the server that was read lags behind: it is read again, ever more rarely.
+        if polls.is_power_of_two() {
+            secret.signal.allow_one();
+            secret.signal.request();
+        }
+        if polls > 1 {
             return self.count("unchanged");
         }
-        // A poll bounds how often that happens: once for a version.
-        secret.signal.allow_one();
-        if secret.signal.request() == RefreshRequest::Accepted {
-            polled.requested = Some(current);
-            tracing::debug!(
-                event = "agent.secret.version_changed",
-                path = secret.request.path,
-                version = current,
-                "the secret has another version, which is read now"
-            );
-        }
+        tracing::debug!(
+            event = "agent.secret.version_changed",
+            path = secret.request.path,
+            version,
+            "the secret has another version, which is read now"
+        );
         self.count("changed");
     }
 
