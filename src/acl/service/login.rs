@@ -3,6 +3,7 @@
 //! Auth methods of the configuration file; stored methods are in `stored_method`.
 
 mod error;
+mod call_slots;
 mod sts;
 mod token_review;
 mod options;

@@ -1,15 +1,14 @@
 //! Calls of AWS's Security Token Service, which alone knows whose a signature is.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use http::{Method, StatusCode, header};
 use keyward_http::client::Client;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use url::Url;
 
+use super::call_slots::CallSlots;
 use crate::model::aws_identity::{AwsError, BODY, CallerRequest, StsEndpoint};
 use crate::service::issuer_keys::CaSource;
 
@@ -28,25 +27,19 @@ pub(super) struct StsClient {
     options: StsOptions,
     /// By endpoint, built at the first login.
     clients: Mutex<BTreeMap<StsEndpoint, Client>>,
-    /// Bounds the calls that callers who are not authenticated can cause at once.
-    slots: Semaphore,
+    slots: CallSlots,
 }
-
-const MAX_CALLS: usize = 16;
-const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 impl StsClient {
     pub(super) fn new(options: StsOptions) -> Self {
-        Self { options, clients: Mutex::default(), slots: Semaphore::new(MAX_CALLS) }
+        Self { options, clients: Mutex::default(), slots: CallSlots::new() }
     }
 
     /// Sends a request; returns the answer, which names the caller.
     pub(super) async fn call(&self, request: &CallerRequest) -> Result<Vec<u8>, AwsError> {
         let unavailable =
             |error: &dyn std::fmt::Display| AwsError::Unavailable(format!("error making request: {error}"));
-        let busy = || unavailable(&"giving up after 10 s without a free slot");
-        let slot = tokio::time::timeout(TIME_LIMIT, self.slots.acquire()).await.map_err(|_| busy())?;
-        let _slot = slot.map_err(|_| busy())?;
+        let _slot = self.slots.take().await.map_err(|error| unavailable(&error))?;
         let client = self.client(&request.endpoint).map_err(|error| unavailable(&error))?;
         let mut call = client.request(Method::POST, "/").header(header::HOST, &request.endpoint.host).body(BODY);
         for (name, value) in request.headers.iter().filter(|(name, _)| *name != "content-length") {

@@ -1,7 +1,6 @@
 //! Asks the API server of a Kubernetes cluster whose a service account's token is.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use http::{Method, StatusCode, header};
 use keyward_http::client::Client;
@@ -10,9 +9,9 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::error_chain::format_chain;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use url::Url;
 
+use super::call_slots::CallSlots;
 use crate::model::kubernetes_identity::{KubernetesError, TokenReview};
 use crate::service::issuer_keys::CaSource;
 
@@ -35,25 +34,20 @@ pub(super) struct TokenReviewer {
     pub(super) options: KubernetesApiOptions,
     /// Built at the first login.
     client: Mutex<Option<Client>>,
-    /// Bounds the calls that callers who are not authenticated can cause at once.
-    slots: Semaphore,
+    slots: CallSlots,
 }
 
-const MAX_CALLS: usize = 16;
-const TIME_LIMIT: Duration = Duration::from_secs(10);
 const PATH: &str = "apis/authentication.k8s.io/v1/tokenreviews";
 
 impl TokenReviewer {
     pub(super) fn new(options: KubernetesApiOptions) -> Self {
-        Self { options, client: Mutex::default(), slots: Semaphore::new(MAX_CALLS) }
+        Self { options, client: Mutex::default(), slots: CallSlots::new() }
     }
 
     /// Asks for the owner of a token.
     pub(super) async fn review(&self, unverified: &SecretString) -> Result<TokenReview, KubernetesError> {
-        let unavailable = |reason: String| KubernetesError::Unavailable(reason);
-        let busy = || unavailable("giving up after 10 s without a free slot".to_owned());
-        let slot = tokio::time::timeout(TIME_LIMIT, self.slots.acquire()).await.map_err(|_| busy())?;
-        let _slot = slot.map_err(|_| busy())?;
+        let unavailable = KubernetesError::Unavailable;
+        let _slot = self.slots.take().await.map_err(|error| unavailable(error.to_string()))?;
         let file = self.options.token_file.display();
         let own = secret::read_file(&self.options.token_file).map_err(|error| {
             unavailable(format!("this server's token in {file} cannot be used: {}", format_chain(&error)))
