@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::Role;
-use super::cloud_method::CloudServices;
+use super::cloud_services::CloudServices;
 use super::login_method::VerifiedLogin;
 use super::reply::{WrappableResponse, refusal};
 

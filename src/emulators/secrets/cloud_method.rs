@@ -1,11 +1,9 @@
 //! The auth methods of other clouds than Azure, by their mounts.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use keyward_http::client;
 use serde_json::Value;
-use url::Url;
 
 use super::aws_login::AwsMethod;
 use super::gcp_login::GcpMethod;
@@ -19,15 +17,6 @@ pub enum CloudMethod {
     Aws(AwsMethod),
     /// `gcp`, for roles of both types.
     Gcp(GcpMethod),
-}
-
-/// Services of a cloud that a method calls.
-#[derive(Debug, Clone)]
-pub struct CloudServices {
-    /// Their URL.
-    pub url: Url,
-    /// PEM file of the CA to trust for it.
-    pub ca_file: PathBuf,
 }
 
 /// A method with its connection to the cloud.

@@ -13,7 +13,7 @@ use keyward_http::client::Client;
 use serde_json::Value;
 
 use super::Role;
-use super::cloud_method::CloudServices;
+use super::cloud_services::CloudServices;
 use super::login_method::VerifiedLogin;
 use super::reply::{WrappableResponse, refusal};
 use super::verify::Claims;

@@ -8,6 +8,7 @@
 mod aws_login;
 mod bounds;
 mod cloud_method;
+mod cloud_services;
 mod faults;
 mod faults_api;
 mod gcp_login;
@@ -52,7 +53,8 @@ pub(crate) use crate::control_listener::BindError;
 pub use crate::control_listener::FaultListener;
 pub use aws_login::{AwsMethod, AwsRole};
 pub use bounds::Bounds;
-pub use cloud_method::{CloudMethod, CloudServices};
+pub use cloud_method::CloudMethod;
+pub use cloud_services::CloudServices;
 pub use faults::{CannedResponse, FaultInjector, Operation, OperationCounts};
 pub use faults_api::Fault;
 pub use gcp_login::{GcpMethod, GcpRole, GcpRoleKind};
