@@ -21,7 +21,7 @@ use super::reply::{
 };
 use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::secret_ids::SecretIds;
-use super::ssh::SshAuthority;
+use super::ssh::{SshAuthority, SshCaller};
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
@@ -225,7 +225,10 @@ impl RequestHandler {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
                 Engine::Database => self.database_credential(route, secret, now),
                 Engine::Pki => self.certificate(route, secret, &body, now),
-                Engine::Ssh => self.ssh_authority.handle(route, &self.options().ssh, &body, now.wall),
+                Engine::Ssh => {
+                    let caller = SshCaller { display_name: token.display_name(), wording: self.faults.wording() };
+                    self.ssh_authority.handle(route, &self.options().ssh, &body, caller, now.wall)
+                }
                 Engine::Versioned | Engine::Plain | Engine::Cubbyhole => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);
                     let path = route.strip_prefix(engine.mount());

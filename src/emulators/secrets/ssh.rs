@@ -13,6 +13,7 @@ use http::StatusCode;
 use keyward_telemetry::hex::encode_hex;
 use serde_json::{Value, json};
 
+use super::faults::Wording;
 use super::reply::{WrappableResponse, refusal, success};
 use super::route::{Route, Verb, seconds};
 use super::tokens::unix_seconds;
@@ -80,6 +81,16 @@ impl SshRole {
 /// The CA.
 pub(super) struct SshAuthority {
     key: Ed25519KeyPair,
+    /// Id of the CA among the issuers of the engine, which OpenBao has and Vault does not.
+    issuer_id: String,
+}
+
+/// Caller of a request that needs a token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SshCaller<'a> {
+    /// Display name of its token.
+    pub(super) display_name: &'a str,
+    pub(super) wording: Wording,
 }
 
 impl std::fmt::Debug for SshAuthority {
@@ -91,7 +102,7 @@ impl std::fmt::Debug for SshAuthority {
 impl SshAuthority {
     /// Creates a CA; `None` if the kernel returns no random bytes.
     pub(super) fn new() -> Option<Self> {
-        Some(Self { key: Ed25519KeyPair::generate().ok()? })
+        Some(Self { key: Ed25519KeyPair::generate().ok()?, issuer_id: uuid::Uuid::new_v4().to_string() })
     }
 
     /// Handles `ssh/public_key`, which needs no token.
@@ -116,6 +127,7 @@ impl SshAuthority {
         route: &Route<'_>,
         roles: &BTreeMap<String, SshRole>,
         body: &Value,
+        caller: SshCaller<'_>,
         now: SystemTime,
     ) -> WrappableResponse {
         let path = route.strip_prefix("ssh");
@@ -126,15 +138,15 @@ impl SshAuthority {
             return refusal(StatusCode::NOT_FOUND, "unsupported path");
         };
         let signed = match roles.get(name) {
-            Some(role) => self.sign(role, body, now),
+            Some(role) => self.sign(role, body, caller, now),
             None => Err(format!("Unknown role: {name}")),
         };
         signed.map_or_else(|error| refusal(StatusCode::BAD_REQUEST, &error), |data| success("data", data))
     }
 
-    fn sign(&self, role: &SshRole, body: &Value, now: SystemTime) -> Result<Value, String> {
+    fn sign(&self, role: &SshRole, body: &Value, caller: SshCaller<'_>, now: SystemTime) -> Result<Value, String> {
         let key = PublicKey::parse(text(body, "public_key")?)?;
-        let key_id = key_id(role, body, &key)?;
+        let key_id = key_id(role, body, &key, caller)?;
         let kind = if body.get("cert_type").is_none() { "user" } else { text(body, "cert_type")? };
         let (kind, principals) = match kind {
             "user" if role.allow_user_certificates => (1_u32, user_principals(role, body)?),
@@ -169,10 +181,14 @@ impl SshAuthority {
         put(&mut signature, self.key.sign(&blob).as_ref());
         put(&mut blob, &signature);
         let serial = serial.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        Ok(json!({
+        let mut data = json!({
             "serial_number": format!("{serial:x}"),
             "signed_key": format!("{certificate_kind} {}\n", STANDARD.encode(blob)),
-        }))
+        });
+        if caller.wording == Wording::OpenBao {
+            data["issuer_id"] = self.issuer_id.as_str().into();
+        }
+        Ok(data)
     }
 }
 
@@ -216,9 +232,12 @@ fn split(list: &str) -> Vec<String> {
     parts
 }
 
-fn key_id(role: &SshRole, body: &Value, key: &PublicKey) -> Result<String, String> {
+fn key_id(role: &SshRole, body: &Value, key: &PublicKey, caller: SshCaller<'_>) -> Result<String, String> {
     match text(body, "key_id")? {
-        "" => Ok(format!("vault-{}", encode_hex(digest(&SHA256, &key.blob).as_ref()))),
+        "" => {
+            let name = if caller.display_name.is_empty() { String::new() } else { format!("{}-", caller.display_name) };
+            Ok(format!("vault-{name}{}", encode_hex(digest(&SHA256, &key.blob).as_ref())))
+        }
         _ if !role.allow_user_key_ids => Err("setting key_id is not allowed by role".to_owned()),
         key_id => Ok(key_id.to_owned()),
     }

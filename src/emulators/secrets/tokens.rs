@@ -227,6 +227,11 @@ impl Token {
         &self.role
     }
 
+    /// Name for people, which other engines put into what they make.
+    pub(super) fn display_name(&self) -> &str {
+        &self.origin.display_name
+    }
+
     pub(super) fn bound_cidrs(&self) -> &[String] {
         &self.origin.bound_cidrs
     }

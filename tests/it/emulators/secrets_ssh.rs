@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use keyward_emulators::secrets::{Role, Secrets, SecretsOptions, SshRole};
 use keyward_machine::clock::Clock;
 use keyward_machine::tasks::TaskGroup;
@@ -94,6 +96,11 @@ async fn a_request_gets_what_its_role_allows_and_is_refused_in_the_words_of_open
             }
         }
     }
+    // The name of the token stands in the log of an SSH server, as from the real one.
+    let answer = send("users", &json!({ "public_key": KEY })).await;
+    let certificate = answer["data"]["signed_key"].as_str().unwrap().split(' ').nth(1).unwrap().trim();
+    let certificate = String::from_utf8_lossy(&STANDARD.decode(certificate).unwrap()).into_owned();
+    assert!(certificate.contains("vault-token-"), "{certificate}");
     let public = reqwest::get(format!("{}/v1/ssh/public_key", secrets.url())).await.unwrap().text().await.unwrap();
     assert!(public.starts_with("ssh-ed25519 "), "it needs no token: {public}");
 }
