@@ -97,8 +97,11 @@ impl CertificateRequest {
             (CertificateSubject::Ssh(subject), PreparedKey::Ssh(key)) => {
                 IssuedCertificate::ssh(subject.accept(data, key, now))
             }
-            (_, PreparedKey::Pki(key)) => IssuedCertificate::x509(X509Files::from_answer(data, key, now)),
-            (CertificateSubject::Pki(_), PreparedKey::Ssh(_)) => Err(Unusable::NoKey),
+            (CertificateSubject::Pki(_), PreparedKey::Pki(key)) => {
+                IssuedCertificate::x509(X509Files::from_answer(data, key, now))
+            }
+            // The key of another request.
+            _ => Err(Unusable::NoKey),
         }
     }
 

@@ -1,12 +1,12 @@
 //! `keyward init aws-vm`: a machine of EC2 with an IAM role.
 
 use clap::Args;
-use keyward_agent::identity::{self, is_aws_region};
+use keyward_agent::identity;
 
 use super::OutputFlags;
 use super::answers::PlanInputs;
 use super::machine::{MachineFlags, MachineIdentity, SERVER_TITLE, ask_machine};
-use super::names::{aws_account, iam_role};
+use super::names::{aws_account, aws_region, iam_role};
 use super::plan::Plan;
 use super::server_side::{ServerFlags, ServerProduct, ServerSide};
 use super::shell::{TomlText, quote, quote_or_placeholder};
@@ -21,7 +21,7 @@ pub(super) struct AwsVm {
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     server_id: Option<String>,
     /// Region whose endpoint of STS the server asks [default: the global one]
-    #[arg(long, value_name = "NAME", value_parser = region, help_heading = "Server")]
+    #[arg(long, value_name = "NAME", value_parser = aws_region, help_heading = "Server")]
     region: Option<String>,
     #[command(flatten)]
     machine: MachineFlags,
@@ -33,13 +33,6 @@ pub(super) struct AwsVm {
     iam_role: Option<String>,
     #[command(flatten)]
     pub(super) output: OutputFlags,
-}
-
-fn region(text: &str) -> Result<String, String> {
-    if is_aws_region(text) {
-        return Ok(text.to_owned());
-    }
-    Err("write the name of a region, such as eu-west-1".to_owned())
 }
 
 impl AwsVm {

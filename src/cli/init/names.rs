@@ -1,5 +1,7 @@
 //! Checks of names and ids that are written into files: a mistake would show only in the cluster, or at a login.
 
+use keyward_agent::identity::is_aws_region;
+
 /// A name that Kubernetes takes for a deployment, a label, a service account and a namespace (RFC 1123).
 pub(super) fn kubernetes_name(text: &str) -> Result<String, String> {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -66,6 +68,14 @@ pub(super) fn aws_account(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("write the twelve digits of the account, such as 111122223333".to_owned())
+}
+
+/// The name of a region of AWS.
+pub(super) fn aws_region(text: &str) -> Result<String, String> {
+    if is_aws_region(text) {
+        return Ok(text.to_owned());
+    }
+    Err("write the name of a region, such as eu-west-1".to_owned())
 }
 
 /// The name of an IAM role, without path (docs.aws.amazon.com, "IAM and AWS STS quotas").

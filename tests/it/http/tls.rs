@@ -114,6 +114,17 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
     UpstreamTarget::resolve(&options("https://vault.example.com", both)).unwrap();
 }
 
+/// Serves the text `here` over TLS. Returns the URL, and the server, which ends when it is dropped.
+fn serve_here(tls: ServerTls) -> (String, JoinSet<()>) {
+    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+    let url = format!("https://{}", listener.tcp_address().unwrap());
+    let mut servers = JoinSet::new();
+    let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
+    let limits = ListenerLimits { tls: Some(tls), ..ListenerLimits::default() };
+    servers.spawn(listener.serve(axum_service(app), limits, CancellationToken::new()));
+    (url, servers)
+}
+
 #[tokio::test]
 async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_old_ones_for_bad_ones() {
     let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -127,12 +138,7 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
         client_ca: None,
     })
     .unwrap();
-    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
-    let url = format!("https://{}", listener.tcp_address().unwrap());
-    let mut servers = JoinSet::new();
-    let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
-    let limits = ListenerLimits { tls: Some(tls), ..ListenerLimits::default() };
-    servers.spawn(listener.serve(axum_service(app), limits, CancellationToken::new()));
+    let (url, _servers) = serve_here(tls);
 
     let client = options(&url, TlsOptions { ca_file: Some(file("ca.pem")), ..TlsOptions::default() }).build().unwrap();
     let call = async || match client.send(client.request(http::Method::GET, "")).await {
@@ -163,12 +169,7 @@ async fn a_server_with_authorities_for_clients_admits_theirs_alone_and_follows_t
     let served =
         ServerCertificate { certificate: file("cert.pem"), key: file("key.pem"), is_awaited: false, client_ca };
     let tls = ServerTls::new(&served).unwrap();
-    let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
-    let url = format!("https://{}", listener.tcp_address().unwrap());
-    let mut servers = JoinSet::new();
-    let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
-    let limits = ListenerLimits { tls: Some(tls), ..ListenerLimits::default() };
-    servers.spawn(listener.serve(axum_service(app), limits, CancellationToken::new()));
+    let (url, _servers) = serve_here(tls);
     let is_served = async |folder: Option<&Path>| {
         let identity = folder
             .map(|folder| ClientCertificate { certificate: folder.join("cert.pem"), key: folder.join("key.pem") });
