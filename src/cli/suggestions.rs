@@ -1,7 +1,7 @@
 //! Errors about commands and flags as other programs spell them: HashiCorp's CLIs take `-name`, keyward `--name`.
 
 use clap::Command;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands of other programs, and keyward's for the same.
 const COMMANDS: [(&str, &str); 4] =
@@ -27,6 +27,10 @@ pub(super) fn find(error: &clap::Error, command: &Command, args: &[String]) -> O
         let (_, known) = COMMANDS.iter().find(|(other, _)| other == name)?;
         // Only at the top: `acl start` is none of those.
         return (args.first() == Some(name)).then(|| format!("{name} is no command: write keyward {known}"));
+    }
+    // A known flag is in errors of other kinds too, such as that of two flags that exclude each other.
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
     }
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     if let Some(long) = flag.strip_prefix("--") {
