@@ -15,6 +15,7 @@ use crate::model::aws_identity::AwsError;
 use crate::model::azure_identity::ClaimsError;
 use crate::model::kubernetes_identity::KubernetesError;
 use crate::model::names::NamespaceName;
+use crate::model::oidc::OidcError;
 use crate::service::error::{Denied, ServiceError};
 use crate::service::issuer_keys::IssuerKeyError;
 use crate::service::lists::Omitted;
@@ -309,16 +310,22 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         LoginError::NoSuchMethod => return (StatusCode::NOT_FOUND, "no handler for route: no such auth method".into()),
         LoginError::Service(error) => return service(error),
         LoginError::Missing(_)
+        | LoginError::Refused(ClaimsError::FieldMismatch { .. })
         | LoginError::NoSuchRole(_)
         | LoginError::Malformed
         | LoginError::Claims
-        | LoginError::Aws(AwsError::Missing(_) | AwsError::Malformed(_) | AwsError::Header(_)) => {
-            StatusCode::BAD_REQUEST
-        }
+        | LoginError::Aws(AwsError::Missing(_) | AwsError::Malformed(_) | AwsError::Header(_))
+        | LoginError::Oidc(
+            OidcError::NotOidc
+            | OidcError::NotBearer
+            | OidcError::RedirectUri(_)
+            | OidcError::ClientNonce
+            | OidcError::Meta(_),
+        ) => StatusCode::BAD_REQUEST,
         LoginError::Key(IssuerKeyError::Unavailable { .. })
         | LoginError::Aws(AwsError::Unavailable(_))
+        | LoginError::Oidc(OidcError::Discovery(_) | OidcError::TokenEndpoint(_))
         | LoginError::Kubernetes(KubernetesError::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
-        LoginError::Refused(ClaimsError::FieldMismatch { .. }) => StatusCode::BAD_REQUEST,
         LoginError::Algorithm { .. }
         | LoginError::NoKeyId
         | LoginError::Key(IssuerKeyError::Unknown { .. } | IssuerKeyError::None { .. })
@@ -327,6 +334,7 @@ fn login(error: &LoginError, dialect: Dialect) -> (StatusCode, String) {
         | LoginError::BindNamespace { .. }
         | LoginError::Google(_)
         | LoginError::Aws(_)
+        | LoginError::Oidc(_)
         | LoginError::Kubernetes(_)
         | LoginError::Refused(_) => StatusCode::FORBIDDEN,
     };

@@ -18,11 +18,7 @@ use crate::store::Freshness;
 
 /// Logs in by a stored auth method. A token in the request is ignored.
 pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
-    let body = match request.take_body() {
-        Some(body) => body::read_bounded(body, MAX_LOGIN).await?,
-        None => Vec::new(),
-    };
-    let (login, body_namespace) = parse_login(&body)?;
+    let (login, body_namespace) = parse_login(read_login(request).await?)?;
     let namespace = request.method_namespace(body_namespace.as_deref())?;
     let (live, secret) = state.methods.login_stored(&namespace, &login).await.map_err(ApiError::Login)?;
     request.audit_accessor(live.accessor());
@@ -30,11 +26,26 @@ pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result
     Ok(ApiResponse::json(&view, request.pretty())?)
 }
 
-fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiError> {
-    let mut fields = JsonFields::parse(body, JsonFields::REQUEST)?;
+/// Reads the body of a login.
+pub(super) async fn read_login(request: &mut ApiRequest) -> Result<JsonFields, ApiError> {
+    let body = match request.take_body() {
+        Some(body) => body::read_bounded(body, MAX_LOGIN).await?,
+        None => Vec::new(),
+    };
+    Ok(JsonFields::parse(&body, JsonFields::REQUEST)?)
+}
+
+fn parse_login(mut fields: JsonFields) -> Result<(StoredLoginRequest, Option<String>), ApiError> {
     let namespace = take_namespace(&mut fields)?;
     let method = fields.string("AuthMethod")?.unwrap_or_default();
     let bearer = SecretString::from(fields.string("BearerToken")?.unwrap_or_default());
+    let meta = take_meta(&mut fields)?;
+    fields.finish()?;
+    Ok((StoredLoginRequest { method, unverified_jwt: bearer, meta }, namespace))
+}
+
+/// Takes `Meta` from the body of a login.
+pub(super) fn take_meta(fields: &mut JsonFields) -> Result<BTreeMap<String, String>, ApiError> {
     let mut meta = BTreeMap::new();
     for (name, value) in fields.map("Meta")?.unwrap_or_default() {
         let Value::String(value) = value else {
@@ -42,8 +53,7 @@ fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiE
         };
         meta.insert(name, value);
     }
-    fields.finish()?;
-    Ok((StoredLoginRequest { method, unverified_jwt: bearer, meta }, namespace))
+    Ok(meta)
 }
 
 /// Deletes the token of the request, which a login must have created.

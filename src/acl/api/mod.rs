@@ -35,6 +35,7 @@ mod templated_policies;
 mod auth_methods;
 mod binding_rules;
 mod login;
+mod oidc;
 mod namespaces;
 mod authorize;
 mod explain;

@@ -20,7 +20,7 @@ use super::response::{ReadResult, ResponseBody, WriteResult};
 use super::state::ApiState;
 use super::vault::{self, VaultRequest};
 use super::{
-    auth_methods, authorize, bootstrap, explain, login, namespaces, records, rekey, snapshot, templated_policies,
+    auth_methods, authorize, bootstrap, explain, login, namespaces, oidc, records, rekey, snapshot, templated_policies,
     tokens, verify,
 };
 use crate::model::auth_method::AuthMethodRecord;
@@ -140,6 +140,8 @@ operations! {
     RuleUpdate:      PUT    "acl/binding-rule/:"             "binding_rule.update" Restore records::update::<BindingRuleRecord>;
     RuleDelete:      DELETE "acl/binding-rule/:"             "binding_rule.delete" Restore records::delete::<BindingRuleRecord>;
     Login:           POST   "acl/login"                      "login"               Login   login::log_in;
+    OidcAuthUrl:     POST   "acl/oidc/auth-url"              "login.oidc_begin"    Login   oidc::begin;
+    OidcCallback:    POST   "acl/oidc/callback"              "login.oidc"          Login   oidc::finish;
     Logout:          POST   "acl/logout"                     "logout"              Restore login::log_out;
     Bootstrap:       PUT    "acl/bootstrap"                  "bootstrap"           Restore bootstrap::bootstrap;
     SnapshotTake:    GET    "snapshot"                       "snapshot.take"       Restore snapshot::export;

@@ -44,6 +44,11 @@ pub(crate) fn serialize_secret<S: Serializer>(secret: &Option<SecretString>, ser
     secret.as_ref().map(SecretString::expose_secret).serialize(serializer)
 }
 
+/// Serializes a secret that is always there into a request's body.
+pub(crate) fn serialize_present_secret<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.expose_secret().serialize(serializer)
+}
+
 /// Serializes a duration for Go.
 #[expect(clippy::ref_option, reason = "serde gives a field as it is")]
 pub(crate) fn serialize_duration<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {

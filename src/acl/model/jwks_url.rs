@@ -1,4 +1,4 @@
-//! URLs of issuer keys: whoever controls the response can forge logins.
+//! URLs of issuers: whoever controls the response can forge logins.
 
 use url::Url;
 
@@ -21,8 +21,35 @@ pub enum JwksUrlError {
 /// Parses a key URL: `https`, or `http` on loopback, without user, query and fragment.
 pub fn parse_jwks_url(text: &str) -> Result<Url, JwksUrlError> {
     let url = Url::parse(text).map_err(|_| JwksUrlError::Malformed)?;
-    let bare = url.username().is_empty() && url.password().is_none();
-    if !bare || url.query().is_some() || url.fragment().is_some() {
+    if url.query().is_some() { Err(JwksUrlError::NotBare) } else { require_secure(url) }
+}
+
+/// Error of a URL of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EndpointUrlError {
+    /// The parts that it shares with key URLs.
+    #[error("is not a URL")]
+    Malformed,
+    /// It has a user or a fragment.
+    #[error("must not contain a user or a fragment")]
+    NotBare,
+    /// Plain HTTP to another host, or another scheme.
+    #[error("must be https, or http on loopback")]
+    Insecure,
+}
+
+/// Parses the URL of an endpoint: like [`parse_jwks_url`], and it may have a query (RFC 6749, 3.1 and 3.2).
+pub(crate) fn parse_endpoint_url(text: &str) -> Result<Url, EndpointUrlError> {
+    let url = Url::parse(text).map_err(|_| EndpointUrlError::Malformed)?;
+    require_secure(url).map_err(|error| match error {
+        JwksUrlError::Malformed => EndpointUrlError::Malformed,
+        JwksUrlError::NotBare => EndpointUrlError::NotBare,
+        JwksUrlError::Insecure => EndpointUrlError::Insecure,
+    })
+}
+
+fn require_secure(url: Url) -> Result<Url, JwksUrlError> {
+    if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err(JwksUrlError::NotBare);
     }
     match url.scheme() {
@@ -53,5 +80,19 @@ mod tests {
         check("http://127.0.0.1.example/", JwksUrlError::Insecure);
         check("file:///etc/passwd", JwksUrlError::Insecure);
         check("ftp://127.0.0.1/", JwksUrlError::Insecure);
+    }
+
+    #[test]
+    fn the_url_of_an_endpoint_may_have_a_query() {
+        for url in ["https://issuer.example/token?p=people", "http://localhost:80/x", "https://issuer.example/o/token/"]
+        {
+            assert_eq!(parse_endpoint_url(url).map(String::from), Ok(url.replace(":80/", "/")), "{url}");
+        }
+        let check = |url: &str, expected| assert_eq!(parse_endpoint_url(url), Err(expected), "{url}");
+        check("/token", EndpointUrlError::Malformed);
+        check("https://user@issuer.example/", EndpointUrlError::NotBare);
+        check("https://issuer.example/#x", EndpointUrlError::NotBare);
+        check("http://issuer.example/?p=people", EndpointUrlError::Insecure);
+        check("javascript:alert(1)", EndpointUrlError::Insecure);
     }
 }

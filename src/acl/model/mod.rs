@@ -24,6 +24,7 @@ pub(crate) mod jwt_rules;
 pub mod google_identity;
 pub mod kubernetes_identity;
 pub mod aws_identity;
+pub(crate) mod oidc;
 pub(crate) mod auth_method;
 pub(crate) mod binding_rule;
 pub mod snapshot;

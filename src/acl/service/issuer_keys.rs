@@ -20,8 +20,9 @@ use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use self::documents::FetchError;
+use self::documents::{FetchError, FetchedDocuments};
 use crate::model::auth_method::Algorithm;
+use crate::model::oidc::{DiscoveredEndpoints, OidcError, ProviderEndpoints};
 
 pub(crate) use fixed::pem_keys;
 
@@ -148,6 +149,7 @@ struct KeyFetcher {
 #[derive(Debug, Clone, Default)]
 struct FetchState {
     keys: Arc<[IssuerKey]>,
+    endpoints: Arc<DiscoveredEndpoints>,
     tries: u64,
     /// Earliest time of the next fetch.
     next: Option<ClockReading>,
@@ -218,27 +220,24 @@ impl IssuerKeys {
             }
             KeySet::Fetched(fetched) => fetched,
         };
-        let mut state_tx = fetched.state_tx.subscribe();
-        let previous = state_tx.borrow_and_update().clone();
-        let candidates = select(&previous.keys, key_id, algorithm);
-        let is_due = |moment: Option<ClockReading>| moment.is_none_or(|moment| fetched.clock.has_reached(moment));
-        if !candidates.is_empty() && !is_due(previous.old) {
-            return Ok(candidates);
-        }
-        if !is_due(previous.next) {
-            return if candidates.is_empty() { Err(previous.key_error(key_id, algorithm)) } else { Ok(candidates) };
-        }
-        Arc::clone(fetched).start_fetch();
-        let published = state_tx.wait_for(|state| state.tries > previous.tries);
-        match tokio::time::timeout(MAX_FETCH_WAIT, published).await {
-            Ok(Ok(state)) => {
-                let candidates = select(&state.keys, key_id, algorithm);
-                if candidates.is_empty() { Err(state.key_error(key_id, algorithm)) } else { Ok(candidates) }
-            }
-            // The issuer does not answer: keys that are too old are better than no login.
-            _ if !candidates.is_empty() => Ok(candidates),
-            _ => Err(IssuerKeyError::Unavailable { cause: "no answer in time".into() }),
-        }
+        let candidates = |state: &FetchState| {
+            let candidates = select(&state.keys, key_id, algorithm);
+            (!candidates.is_empty()).then_some(candidates)
+        };
+        fetched.find(candidates).await.map_err(|state| state.key_error(key_id, algorithm))
+    }
+
+    /// Returns the endpoints that the discovery document names, which is fetched like the keys and with them.
+    pub(crate) async fn endpoints(&self) -> Result<ProviderEndpoints, OidcError> {
+        let parse = |state: &FetchState| ProviderEndpoints::parse(&state.endpoints);
+        let found = match &self.0 {
+            KeySet::Fixed(_) => Err(FetchState::default()),
+            KeySet::Fetched(fetched) => fetched.find(|state| parse(state).ok()).await,
+        };
+        found.or_else(|state| match &state.failure {
+            Some(cause) => Err(OidcError::Discovery(cause.to_string())),
+            None => parse(&state),
+        })
     }
 }
 
@@ -259,6 +258,25 @@ impl FetchState {
 }
 
 impl KeyFetcher {
+    /// Returns what `find` takes from the documents. They are fetched if they are too old or lack it, and the rate limit
+    /// allows that. The error is the state that lacks it.
+    async fn find<T>(self: &Arc<Self>, find: impl Fn(&FetchState) -> Option<T>) -> Result<T, FetchState> {
+        let mut state_rx = self.state_tx.subscribe();
+        let previous = state_rx.borrow_and_update().clone();
+        let found = find(&previous);
+        let is_due = |moment: Option<ClockReading>| moment.is_none_or(|moment| self.clock.has_reached(moment));
+        if !is_due(previous.next) || found.is_some() && !is_due(previous.old) {
+            return found.ok_or(previous);
+        }
+        Arc::clone(self).start_fetch();
+        let published = state_rx.wait_for(|state| state.tries > previous.tries);
+        match tokio::time::timeout(MAX_FETCH_WAIT, published).await {
+            Ok(Ok(state)) => find(&state).ok_or_else(|| state.clone()),
+            // The issuer does not answer: keys that are too old are better than no login.
+            _ => found.ok_or_else(|| FetchState { failure: Some("no answer in time".into()), ..FetchState::default() }),
+        }
+    }
+
     /// Starts a fetch unless one is running. It continues if the caller goes away, so that it counts against the rate
     /// limit.
     fn start_fetch(self: Arc<Self>) {
@@ -272,12 +290,13 @@ impl KeyFetcher {
         });
     }
 
-    fn publish(&self, fetched: Result<Vec<IssuerKey>, FetchError>) {
+    fn publish(&self, fetched: Result<FetchedDocuments, FetchError>) {
         let issuer = self.issuer.as_str();
-        let (keys, failure) = match fetched {
-            Ok(keys) => {
-                tracing::info!(event = "acl.keys.fetched", issuer, keys = keys.len(), "fetched signing keys");
-                (Some(keys), None)
+        let (documents, failure) = match fetched {
+            Ok(documents) => {
+                let keys = documents.keys.len();
+                tracing::info!(event = "acl.keys.fetched", issuer, keys, "fetched signing keys");
+                (Some(documents), None)
             }
             Err(error) => {
                 let error = error.to_string();
@@ -292,8 +311,9 @@ impl KeyFetcher {
         };
         let now = self.clock.now();
         self.state_tx.send_modify(|state| {
-            if let Some(keys) = keys {
-                state.keys = keys.into();
+            if let Some(documents) = documents {
+                state.keys = documents.keys.into();
+                state.endpoints = Arc::new(documents.endpoints);
                 state.old = Some(now + MAX_KEY_AGE);
             }
             state.failure = failure;

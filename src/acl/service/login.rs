@@ -1,6 +1,6 @@
 //! Login: exchanges a verified identity token for an ACL token.
 //!
-//! Auth methods of the configuration file; stored methods are in `stored_method`.
+//! Auth methods of the configuration file; stored methods are in `stored_method`, their logins with a browser in `oidc`.
 
 mod error;
 mod call_slots;
@@ -10,8 +10,10 @@ mod options;
 mod signature;
 mod configured;
 mod bind;
+mod code_exchange;
 mod verifier_cache;
 mod stored_method;
+mod oidc;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
@@ -38,6 +40,7 @@ use crate::model::token::LoginOrigin;
 use configured::{ConfiguredMethod, LoginRole};
 
 pub(crate) use error::LoginError;
+pub(crate) use oidc::{AuthUrlRequest, OidcCallbackRequest};
 pub use options::{
     AwsMethodOptions, KubernetesMethodOptions, LoginRoleOptions, MethodOptions, RoleSummary, TokenMethodOptions,
 };

@@ -12,9 +12,9 @@ pub enum InvalidRequest {
     MethodNameMissing,
     #[error("Invalid Auth Method: invalid Name. Only alphanumeric characters, '-' and '_' are allowed ({0:?})")]
     MethodName(String),
-    #[error("Invalid Auth Method: no Type is set: it is \"cloud\" or \"jwt\"")]
+    #[error("Invalid Auth Method: no Type is set: it is \"cloud\", \"jwt\" or \"oidc\"")]
     MethodTypeMissing,
-    #[error("Invalid Auth Method: Type {0:?} is unknown: it is \"cloud\" or \"jwt\"")]
+    #[error("Invalid Auth Method: Type {0:?} is unknown: it is \"cloud\", \"jwt\" or \"oidc\"")]
     MethodType(String),
     #[error("Changing an Auth Method's Type is not permitted")]
     MethodTypeChanged,

@@ -35,6 +35,21 @@ impl AclService {
         let keys = self.reload_keys().await?;
         keys.file.find(id).cloned().ok_or_else(|| Unavailable::SealKey.into())
     }
+
+    /// Encrypts a login by the auth method `method` that has begun, so that any server of this store can finish it.
+    pub(super) async fn seal_login(&self, method: &str, plain: &[u8]) -> Result<String, ServiceError> {
+        Ok(self.reload_keys().await?.current().seal_login(method, plain)?)
+    }
+
+    /// Decrypts the text of [`AclService::seal_login`]; `None` if it is of another method or store, or was altered.
+    pub(super) async fn open_login(&self, method: &str, sealed: &str) -> Result<Option<Vec<u8>>, ServiceError> {
+        let open = |keys: &SealKeys| keys.file.keys().find_map(|key| key.open_login(method, sealed).ok());
+        match open(&self.sealer.keys()) {
+            // Another server may have begun it with a key that this one has not read yet.
+            None => Ok(open(&*self.reload_keys().await?)),
+            opened => Ok(opened),
+        }
+    }
 }
 
 /// Adds the precondition that the key record is unchanged, so that all servers find what is written under these keys.

@@ -63,6 +63,11 @@ impl Client {
         self.http.current().request(method, self.url(path))
     }
 
+    /// Creates a request to the address itself, whose path is sent as it was written: another one may end without its slash.
+    pub fn request_to_address(&self, method: Method) -> RequestBuilder {
+        self.http.current().request(method, self.base.clone())
+    }
+
     /// Creates a request from the path's segments; a `/` inside a segment is escaped. A URL cannot express a segment
     /// that is empty, `.` or `..`: the caller must refuse those.
     pub fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {

@@ -101,7 +101,8 @@ async fn invalid_auth_methods_are_refused_with_the_reason() {
     }
     check(json!({"Name": "taken"}), 409, "An auth method with Name \"taken\" already exists").await;
     check(json!({"Type": ""}), 400, "no Type is set").await;
-    check(json!({"Type": "kubernetes"}), 400, "Type \"kubernetes\" is unknown: it is \"cloud\" or \"jwt\"").await;
+    check(json!({"Type": "kubernetes"}), 400, "Type \"kubernetes\" is unknown: it is \"cloud\", \"jwt\" or \"oidc\"")
+        .await;
     check(json!({"MaxTokenTTL": "1ms"}), 400, "MaxTokenTTL 1ms cannot be less than 1m0s").await;
     check(json!({"MaxTokenTTL": "25h"}), 400, "MaxTokenTTL 25h0m0s cannot be more than 24h0m0s").await;
     check(json!({"MaxTokenTTL": "soon"}), 400, "not a duration").await;

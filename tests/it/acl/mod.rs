@@ -21,6 +21,7 @@ mod random_requests;
 mod histories;
 mod http;
 mod login;
+mod oidc;
 mod long_lists;
 #[cfg(feature = "dev")]
 mod lost_store;

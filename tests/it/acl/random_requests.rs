@@ -35,6 +35,8 @@ const ROUTES: &[(&str, &str)] = &[
     ("GET", "namespaces"),
     ("POST", "internal/acl/authorize"),
     ("POST", "acl/token/self/explain"),
+    ("POST", "acl/oidc/auth-url"),
+    ("POST", "acl/oidc/callback"),
 ];
 
 /// Names and ids for paths; none exists.
@@ -64,6 +66,8 @@ const BODIES: &[&str] = &[
     "[]",
     "{\"Name\": \"x\", \"Description\": \"d\"}",
     "{\"Name\": \"x\", \"Policies\": [{\"Name\": \"global-management\"}], \"Namespace\": \"default\"}",
+    "{\"AuthMethod\": \"people\", \"RedirectURI\": \"http://localhost:8550/oidc/callback\", \"ClientNonce\": \"n\"}",
+    "{\"AuthMethod\": \"people\", \"State\": \"AAAA\", \"Code\": \"c\", \"ClientNonce\": \"n\"}",
     "{\"Rules\": \"acl = \\\"write\\\"\", \"Name\": \"x\", \"Datacenters\": [\"dc1\"]}",
     "{\"AccessorID\": \"6a1253d2-1785-24fd-91c2-f8e78c745511\", \"Local\": true, \"ExpirationTTL\": \"5m\"}",
     "{\"Name\": \"x\", \"ACLs\": {\"PolicyDefaults\": [{\"Name\": \"global-management\"}]}, \"Meta\": {\"a\": \"b\"}}",

@@ -28,6 +28,8 @@ pub(crate) mod certificates;
 pub(crate) mod dns;
 #[cfg(feature = "acl")]
 pub(crate) mod issuer;
+#[cfg(feature = "acl")]
+pub(crate) mod openid_provider;
 #[cfg(all(feature = "dev", feature = "injector"))]
 pub(crate) mod kubernetes;
 pub(crate) mod log;

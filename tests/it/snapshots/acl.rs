@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::Transcript;
 use super::redact::Redactions;
 use crate::harness::issuer::{AUDIENCE, Issuer, Key, PRINCIPAL};
+use crate::harness::openid_provider::{OpenIdProvider, REDIRECT};
 use crate::harness::{Acl, Answer};
 
 /// The auth method `cloud` of the configuration, for logins by Vault's API.
@@ -27,9 +28,13 @@ fn configured_method(issuer: &Issuer) -> MethodOptions {
     })
 }
 
-fn redactions(issuer: &Issuer) -> Redactions {
+fn redactions(issuer: &Issuer, provider: &OpenIdProvider) -> Redactions {
     Redactions::default()
         .text(&issuer.url, "http://ISSUER/")
+        .text(&provider.url, "http://PROVIDER")
+        .pattern(r"state=[A-Za-z0-9_-]+", "state=STATE")
+        .pattern(r#"("State":")[A-Za-z0-9_-]+"#, "${1}STATE")
+        .pattern(r"code_challenge=[A-Za-z0-9_-]{43}", "code_challenge=CHALLENGE")
         .pattern(r#"-----BEGIN PUBLIC KEY-----[^"]*"#, "PUBLIC KEY")
         .pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME")
         .text(env!("CARGO_PKG_VERSION"), "VERSION")
@@ -200,6 +205,22 @@ async fn logins(calls: &mut Calls, issuer: &Issuer) {
     calls.delete("/v1/acl/auth-method/people").await;
 }
 
+async fn oidc_logins(calls: &mut Calls, provider: &OpenIdProvider) {
+    let method = json!({"Name": "staff", "Type": "oidc", "MaxTokenTTL": "8h", "Config": provider.config()});
+    calls.put("/v1/acl/auth-method", method).await;
+    calls.put("/v1/acl/binding-rule", json!({"AuthMethod": "staff", "BindType": "role", "BindName": "web"})).await;
+    let nonce = "a5d2c4e0-9f1b-4b1e-8d06-2f6a9c1be7f3";
+    let begin = json!({"AuthMethod": "staff", "ClientNonce": nonce, "RedirectURI": REDIRECT});
+    let begun = calls.call_as(None, "POST", "/v1/acl/oidc/auth-url", Some(begin)).await;
+    let (code, state) = provider.authorize(begun.json()["AuthURL"].as_str().unwrap());
+    let elsewhere = json!({"AuthMethod": "staff", "ClientNonce": nonce, "RedirectURI": "https://elsewhere.example/"});
+    calls.call_as(None, "POST", "/v1/acl/oidc/auth-url", Some(elsewhere)).await;
+    let finish = json!({"AuthMethod": "staff", "ClientNonce": nonce, "Code": code, "State": state});
+    calls.call_as(None, "POST", "/v1/acl/oidc/callback", Some(finish.clone())).await;
+    calls.call_as(None, "POST", "/v1/acl/oidc/callback", Some(finish)).await;
+    calls.delete("/v1/acl/auth-method/staff").await;
+}
+
 async fn namespaces(calls: &mut Calls) {
     calls.put("/v1/namespace", json!({"Name": "team", "Description": "a team"})).await;
     calls.get("/v1/namespace/team").await;
@@ -239,14 +260,16 @@ async fn refusals(calls: &mut Calls) {
 #[tokio::test]
 async fn answers_to_each_operation() {
     let issuer = Issuer::start();
+    let provider = OpenIdProvider::start();
     let acl = Acl::start_with(|options| {
         options.methods.insert("cloud".to_owned(), configured_method(&issuer));
     })
     .await;
-    let mut calls = Calls { transcript: Transcript::new(redactions(&issuer)), acl };
+    let mut calls = Calls { transcript: Transcript::new(redactions(&issuer, &provider)), acl };
     policies_and_roles(&mut calls).await;
     tokens(&mut calls).await;
     logins(&mut calls, &issuer).await;
+    oidc_logins(&mut calls, &provider).await;
     templated_policies(&mut calls).await;
     refusals(&mut calls).await;
     for path in ["role", "policy"] {

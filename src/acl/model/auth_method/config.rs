@@ -1,5 +1,7 @@
 //! Configuration of an auth method: accepted identities, keys, and claim mappings.
 
+mod oidc;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::model::azure_identity::FACT_NAMES;
 use crate::model::go_duration::GoDuration;
 use crate::model::jwks_url::parse_jwks_url;
 use crate::model::jwt_rules::JwtRules;
+use crate::model::oidc::OidcSettings;
 use crate::model::verified_claims::VerifiedClaims;
 
 /// Parsed configuration of an auth method.
@@ -36,6 +39,8 @@ pub(crate) enum AcceptedIdentity {
     },
     /// JWTs that meet the rules.
     Jwt(JwtRules),
+    /// ID tokens that a login of this server has got from the provider.
+    Oidc(OidcSettings),
 }
 
 /// Source of signature keys.
@@ -113,6 +118,9 @@ impl MethodConfig {
     /// Parses the configuration of a method type. Keys are case-insensitive. Unknown and conflicting keys are errors.
     pub(crate) fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
         let mut fields = Fields::new(written)?;
+        if kind == MethodType::Oidc {
+            return fields.into_oidc();
+        }
         let issuer = fields.text("BoundIssuer")?;
         let audiences = fields.texts("BoundAudiences")?;
         let keys = fields.keys(kind, issuer.as_deref())?;
@@ -124,7 +132,7 @@ impl MethodConfig {
                 }
                 (AcceptedIdentity::Cloud { issuer, audiences }, vec![Algorithm::Rs256])
             }
-            MethodType::Jwt => {
+            MethodType::Jwt | MethodType::Oidc => {
                 let issuer = issuer.or_else(|| match &keys {
                     KeySource::Discovery { issuer, .. } => Some(issuer.clone()),
                     _ => None,
@@ -149,7 +157,7 @@ impl MethodConfig {
     pub(crate) fn claim_names(&self) -> VerifiedClaims {
         match &self.accepts {
             AcceptedIdentity::Cloud { .. } => VerifiedClaims::empty(FACT_NAMES, []),
-            AcceptedIdentity::Jwt(rules) => rules.claim_names(),
+            AcceptedIdentity::Jwt(rules) | AcceptedIdentity::Oidc(OidcSettings { rules, .. }) => rules.claim_names(),
         }
     }
 }
@@ -211,20 +219,14 @@ impl<'a> Fields<'a> {
             reject_ca_certificates(&jwks_ca_certificates, "JWKSCACert", "JWKSURL")?;
         }
         match (discovery, jwks, fixed.is_empty()) {
-            (Some(text), None, true) => {
-                let base = text.strip_suffix(DISCOVERY).unwrap_or(&text);
-                let document = format!("{}{DISCOVERY}", base.strip_suffix('/').unwrap_or(base));
-                let url = url("OIDCDiscoveryURL", &document)?;
-                let issuer = issuer.unwrap_or(base).to_owned();
-                Ok(KeySource::Discovery { url, issuer, ca_certificates: discovery_ca_certificates })
-            }
+            (Some(text), None, true) => discovery_source(&text, issuer, discovery_ca_certificates),
             (None, Some(text), true) => {
                 Ok(KeySource::Jwks { url: url("JWKSURL", &text)?, ca_certificates: jwks_ca_certificates })
             }
             (None, None, false) => Ok(KeySource::Fixed(fixed)),
             _ => {
                 let sources = match kind {
-                    MethodType::Jwt => "OIDCDiscoveryURL, JWKSURL and JWTValidationPubKeys",
+                    MethodType::Jwt | MethodType::Oidc => "OIDCDiscoveryURL, JWKSURL and JWTValidationPubKeys",
                     MethodType::Cloud => "OIDCDiscoveryURL and JWKSURL",
                 };
                 Err(ConfigError(format!("Config must have exactly one of {sources}")))
@@ -285,11 +287,41 @@ impl<'a> Fields<'a> {
         if span > MAX_LEEWAY { Err(ConfigError(format!("Config {name} cannot be more than 1h0m0s"))) } else { Ok(span) }
     }
 
-    fn finish(self) -> Result<(), ConfigError> {
+    fn finish(mut self) -> Result<(), ConfigError> {
+        // Consul's Go client writes the keys of both types, with empty values for those of the other.
+        self.0.retain(|name, (_, value)| !is_empty(value) || !TYPED_KEYS.contains(&name.as_str()));
         match self.0.values().next() {
             None => Ok(()),
             Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", quote(name)))),
         }
+    }
+}
+
+/// Keys of Consul that belong to `jwt` or `oidc` alone, in lower case.
+const TYPED_KEYS: [&str; 12] = [
+    "allowedredirecturis",
+    "boundissuer",
+    "expirationleeway",
+    "jwkscacert",
+    "jwksurl",
+    "jwtvalidationpubkeys",
+    "notbeforeleeway",
+    "oidcacrvalues",
+    "oidcclientid",
+    "oidcclientsecret",
+    "oidcscopes",
+    "verboseoidclogging",
+];
+
+/// Returns true for the empty value of its type.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "0s",
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
     }
 }
 
@@ -325,6 +357,18 @@ fn weak_map(value: &Value) -> Option<Map<String, Value>> {
 
 /// Longest leeway; more would make a token's times meaningless.
 const MAX_LEEWAY: Duration = Duration::from_hours(1);
+
+/// Builds the source of keys that a discovery document names. Its issuer is its URL, unless `issuer` is another.
+fn discovery_source(
+    text: &str,
+    issuer: Option<&str>,
+    ca_certificates: Option<String>,
+) -> Result<KeySource, ConfigError> {
+    let base = text.strip_suffix(DISCOVERY).unwrap_or(text);
+    let document = format!("{}{DISCOVERY}", base.strip_suffix('/').unwrap_or(base));
+    let url = url("OIDCDiscoveryURL", &document)?;
+    Ok(KeySource::Discovery { url, issuer: issuer.unwrap_or(base).to_owned(), ca_certificates })
+}
 
 fn url(name: &str, text: &str) -> Result<Url, ConfigError> {
     parse_jwks_url(text).map_err(|reason| ConfigError(format!("Config {name} {reason}")))

@@ -74,6 +74,8 @@ pub(crate) enum MethodType {
     Cloud,
     /// JWT of any issuer.
     Jwt,
+    /// Login of a person at an `OpenID` provider, in a browser.
+    Oidc,
 }
 
 impl MethodType {
@@ -82,12 +84,13 @@ impl MethodType {
         match self {
             Self::Cloud => "cloud",
             Self::Jwt => "jwt",
+            Self::Oidc => "oidc",
         }
     }
 
     /// Parses a type name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Cloud, Self::Jwt].into_iter().find(|kind| kind.as_str() == text)
+        [Self::Cloud, Self::Jwt, Self::Oidc].into_iter().find(|kind| kind.as_str() == text)
     }
 }
 

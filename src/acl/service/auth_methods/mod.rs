@@ -33,7 +33,7 @@ use removal::Removal;
 pub(crate) struct AuthMethodDraft {
     /// Name, unique within the namespace; may be empty in an update.
     pub name: String,
-    /// Type, `cloud` or `jwt`; may be empty in an update.
+    /// Type, `cloud`, `jwt` or `oidc`; may be empty in an update.
     pub kind: String,
     /// Display name.
     pub display_name: String,

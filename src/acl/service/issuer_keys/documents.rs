@@ -9,10 +9,12 @@ use url::Url;
 
 use super::{IssuerKey, IssuerKeyOptions, KeyDocument, KeyType};
 use crate::model::jwks_url::{JwksUrlError, parse_jwks_url};
+use crate::model::oidc::DiscoveredEndpoints;
 
 impl IssuerKeyOptions {
-    /// Fetches the signature keys of `issuer`.
-    pub(super) async fn fetch(&self, issuer: &str) -> Result<Vec<IssuerKey>, FetchError> {
+    /// Fetches the signature keys of `issuer`, and the endpoints if a discovery document names the keys.
+    pub(super) async fn fetch(&self, issuer: &str) -> Result<FetchedDocuments, FetchError> {
+        let mut endpoints = DiscoveredEndpoints::default();
         let jwks = match &self.source {
             KeyDocument::Jwks(url) => url.clone(),
             KeyDocument::Discovery(url) => {
@@ -21,19 +23,20 @@ impl IssuerKeyOptions {
                 if document.issuer != issuer {
                     return Err(FetchError::Issuer { found: document.issuer, expected: issuer.to_owned() });
                 }
+                endpoints = document.endpoints;
                 // Anyone on the path to an `http` URL could replace the keys.
                 parse_jwks_url(&document.jwks_uri).map_err(FetchError::KeysUrl)?
             }
         };
         let set: JwkSet = self.document(&jwks).await?;
         let keys = set.signing_keys();
-        if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(keys) }
+        if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(FetchedDocuments { keys, endpoints }) }
     }
 
     async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
         // A new client for each fetch: at most one a minute, and the CA file may have been replaced.
         let client = self.ca_certificates.client_options(url.clone()).build()?;
-        let response = client.send(client.request(Method::GET, "")).await?;
+        let response = client.send(client.request_to_address(Method::GET)).await?;
         if response.status != http::StatusCode::OK {
             return Err(FetchError::Status { server: client.server().to_owned(), status: response.status.as_u16() });
         }
@@ -46,10 +49,18 @@ pub(super) fn parse_object<T: serde::de::DeserializeOwned>(document: &[u8]) -> O
     document.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(document).ok())?
 }
 
+/// Content of an issuer's documents.
+pub(super) struct FetchedDocuments {
+    pub(super) keys: Vec<IssuerKey>,
+    pub(super) endpoints: DiscoveredEndpoints,
+}
+
 #[derive(Deserialize)]
 struct Discovery {
     issuer: String,
     jwks_uri: String,
+    #[serde(flatten)]
+    endpoints: DiscoveredEndpoints,
 }
 
 #[derive(Deserialize)]

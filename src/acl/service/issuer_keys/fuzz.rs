@@ -26,7 +26,7 @@ pub fn from_jwks(document: &[u8]) -> Option<IssuerKeys> {
     let keys = parse_object::<JwkSet>(document)?.signing_keys();
     let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
     let later = Some(clock.now() + MAX_KEY_AGE);
-    let state = FetchState { keys: keys.into(), tries: 1, next: later, old: later, failure: None };
+    let state = FetchState { keys: keys.into(), tries: 1, next: later, old: later, ..FetchState::default() };
     let source = KeyDocument::Jwks("https://issuer.invalid/keys".parse().ok()?);
     Some(IssuerKeys(KeySet::Fetched(Arc::new(KeyFetcher {
         issuer: "issuer".to_owned(),

@@ -6,6 +6,7 @@ use crate::model::binding_rule::BindError;
 use crate::model::google_identity::GoogleClaimsError;
 use crate::model::id::Id;
 use crate::model::kubernetes_identity::KubernetesError;
+use crate::model::oidc::{IdTokenError, OidcError};
 use crate::service::error::ServiceError;
 use crate::service::issuer_keys::IssuerKeyError;
 
@@ -76,7 +77,19 @@ pub(crate) enum LoginError {
     /// The cluster refuses the service account's token, or cannot be asked.
     #[error(transparent)]
     Kubernetes(#[from] KubernetesError),
+    /// A login with a browser cannot begin or end.
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
     /// The service failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
+}
+
+impl From<IdTokenError> for LoginError {
+    fn from(error: IdTokenError) -> Self {
+        match error {
+            IdTokenError::Oidc(error) => error.into(),
+            IdTokenError::Claims(error) => error.into(),
+        }
+    }
 }

@@ -12,6 +12,7 @@ use crate::model::azure_identity::{SignedClaims, verify_identity};
 use crate::model::id::Id;
 use crate::model::jwt_rules::Claims;
 use crate::model::names::{NamespaceName, is_name};
+use crate::model::oidc::OidcError;
 use crate::model::secret::PlainSecret;
 use crate::model::token::LoginOrigin;
 use crate::model::verified_claims::VerifiedClaims;
@@ -43,23 +44,7 @@ impl LoginMethods {
         namespace: &NamespaceName,
         request: &StoredLoginRequest,
     ) -> Result<(LiveToken, PlainSecret), LoginError> {
-        let outcome = self.try_login_stored(namespace, request).await;
-        let method = &request.method;
-        match &outcome {
-            Ok((live, _)) => {
-                let immutable = live.token.value.immutable();
-                let accessor = immutable.accessor_id.to_string();
-                let namespace = immutable.namespace.as_str();
-                tracing::info!(event = "acl.login.ok", method, namespace, accessor, "logged in");
-            }
-            // The API logs these.
-            Err(LoginError::Service(_)) => {}
-            Err(error) => {
-                let method = truncate(method);
-                tracing::warn!(event = "acl.login.refused", method, error = error.to_string(), "refused a login");
-            }
-        }
-        outcome
+        log_outcome(&request.method, self.try_login_stored(namespace, request).await)
     }
 
     async fn try_login_stored(
@@ -67,8 +52,18 @@ impl LoginMethods {
         namespace: &NamespaceName,
         request: &StoredLoginRequest,
     ) -> Result<(LiveToken, PlainSecret), LoginError> {
-        let name = &request.method;
-        let unknown = || LoginError::Unknown(name.chars().take(128).collect());
+        let method = self.find_method(namespace, &request.method).await?;
+        let verifier = self.verifiers.get_or_build(&method).map_err(LoginError::Service)?;
+        let verified = self.verify_claims(&verifier, &request.unverified_jwt).await?;
+        self.grant_stored(&method, &verifier, &verified, &request.meta).await
+    }
+
+    /// Returns a stored method of a namespace.
+    pub(super) async fn find_method(
+        &self,
+        namespace: &NamespaceName,
+        name: &str,
+    ) -> Result<Stored<AuthMethodRecord>, LoginError> {
         let key = record_keys::auth_method(namespace, name);
         // Other texts are no segment of a store key: with a slash they would name another record.
         let method = if is_name(name) {
@@ -76,21 +71,27 @@ impl LoginMethods {
         } else {
             None
         };
-        let method = method.ok_or_else(unknown)?;
-        let verifier = self.verifiers.get_or_build(&method).map_err(LoginError::Service)?;
-        let verified = self.verify_claims(&verifier, &request.unverified_jwt).await?;
+        method.ok_or_else(|| unknown(name))
+    }
+
+    /// Creates the token of a login whose claims are verified.
+    pub(super) async fn grant_stored(
+        &self,
+        method: &Stored<AuthMethodRecord>,
+        verifier: &Verifier,
+        verified: &VerifiedClaims,
+        meta: &BTreeMap<String, String>,
+    ) -> Result<(LiveToken, PlainSecret), LoginError> {
         let record = &method.value;
-        let grant = Grant::evaluate(&self.service, record, &verifier.config.claim_names(), &verified)
+        let grant = Grant::evaluate(&self.service, record, &verifier.config.claim_names(), verified)
             .await?
             .ok_or(LoginError::NoBinding)?;
-
         let secret = PlainSecret::random();
-        let inserted =
-            retry_on_conflict(|| self.insert_token(&method, &grant, &verified, &request.meta, &secret)).await;
+        let inserted = retry_on_conflict(|| self.insert_token(method, &grant, verified, meta, &secret)).await;
         match inserted {
             Ok(live) => Ok((live, secret)),
             // The method or its namespace was deleted during the login.
-            Err(ServiceError::NotFound(_)) => Err(unknown()),
+            Err(ServiceError::NotFound(_)) => Err(unknown(&record.name)),
             Err(error) => Err(error.into()),
         }
     }
@@ -116,6 +117,8 @@ impl LoginMethods {
                     signature::signed_claims(unverified_jwt, &verifier.keys, &config.algorithms, false).await?;
                 Ok(rules.verify(&claims, now)?)
             }
+            // An ID token that somebody else has got shows no login here.
+            AcceptedIdentity::Oidc(_) => Err(OidcError::NotBearer.into()),
         }
     }
 
@@ -170,6 +173,36 @@ impl LoginMethods {
         }
         self.service.token_records().destroy(&live.token.value).await
     }
+}
+
+/// Logs a login by a stored method.
+pub(super) fn log_outcome(
+    method: &str,
+    outcome: Result<(LiveToken, PlainSecret), LoginError>,
+) -> Result<(LiveToken, PlainSecret), LoginError> {
+    match &outcome {
+        Ok((live, _)) => {
+            let immutable = live.token.value.immutable();
+            let accessor = immutable.accessor_id.to_string();
+            let namespace = immutable.namespace.as_str();
+            tracing::info!(event = "acl.login.ok", method, namespace, accessor, "logged in");
+        }
+        Err(error) => log_refusal(method, error),
+    }
+    outcome
+}
+
+/// Logs a refused login by a stored method.
+pub(super) fn log_refusal(method: &str, error: &LoginError) {
+    // The API logs failures of the service.
+    if !matches!(error, LoginError::Service(_)) {
+        let method = truncate(method);
+        tracing::warn!(event = "acl.login.refused", method, error = error.to_string(), "refused a login");
+    }
+}
+
+fn unknown(method: &str) -> LoginError {
+    LoginError::Unknown(method.chars().take(128).collect())
 }
 
 /// Description of a token whose method has no format for it.

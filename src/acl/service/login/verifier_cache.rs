@@ -6,6 +6,7 @@ use std::sync::Arc;
 use keyward_machine::clock::Clock;
 use parking_lot::Mutex;
 
+use super::code_exchange::TokenEndpoint;
 use crate::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
 use crate::model::id::Id;
 use crate::service::error::ServiceError;
@@ -27,6 +28,8 @@ pub(super) struct Verifier {
     at: Revision,
     pub(super) config: MethodConfig,
     pub(super) keys: IssuerKeys,
+    /// Client of the provider's token endpoint, for logins with a browser.
+    pub(super) token_endpoint: TokenEndpoint,
 }
 
 /// Most cached verifiers. A full cache is emptied; methods in use are soon cached again.
@@ -60,6 +63,7 @@ impl VerifierCache {
     fn build(&self, method: &Stored<AuthMethodRecord>) -> Option<Verifier> {
         let record = &method.value;
         let config = MethodConfig::read(record.kind, &record.config).ok()?;
+        let mut token_endpoint = TokenEndpoint::new(CaSource::System);
         let trusting = |pem: &Option<String>| pem.clone().map_or(CaSource::System, CaSource::Pem);
         let fetched = |issuer: String, source: KeyDocument, pem: &Option<String>| {
             let options = issuer_keys::IssuerKeyOptions { source, ca_certificates: trusting(pem) };
@@ -67,6 +71,7 @@ impl VerifierCache {
         };
         let keys = match &config.keys {
             KeySource::Discovery { url, issuer, ca_certificates } => {
+                token_endpoint = TokenEndpoint::new(trusting(ca_certificates));
                 fetched(issuer.clone(), KeyDocument::Discovery(url.clone()), ca_certificates)
             }
             KeySource::Jwks { url, ca_certificates } => {
@@ -77,6 +82,6 @@ impl VerifierCache {
                 IssuerKeys::fixed(keys.ok()?.concat())
             }
         };
-        Some(Verifier { at: method.modified, config, keys })
+        Some(Verifier { at: method.modified, config, keys, token_endpoint })
     }
 }

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use keyward_credentials::aead::AeadKey;
 
 use crate::model::id::Id;
@@ -13,6 +13,7 @@ pub(crate) struct SealKey {
     id: String,
     hash: hmac::Key,
     seal: AeadKey,
+    login: AeadKey,
 }
 
 impl std::fmt::Debug for SealKey {
@@ -30,8 +31,9 @@ impl SealKey {
         // 48 bits are enough to tell the few keys of a file apart.
         let id = STANDARD.encode(&derive(b"keyward acl: key id").as_ref()[..6]);
         let seal = AeadKey::new(derive(b"keyward acl: seal").as_ref().try_into().ok()?).ok()?;
+        let login = AeadKey::new(derive(b"keyward acl: login").as_ref().try_into().ok()?).ok()?;
         let hash = hmac::Key::new(hmac::HMAC_SHA256, derive(b"keyward acl: hash").as_ref());
-        Some(Self { id, hash, seal })
+        Some(Self { id, hash, seal, login })
     }
 
     /// Returns the key id that records store; it reveals nothing of the key.
@@ -65,6 +67,19 @@ impl SealKey {
         let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;
         String::from_utf8(plain).map_err(|_| SealError)
     }
+
+    /// Encrypts a login that has begun, as text for a URL. It decrypts for the same `method` only, at all servers of the
+    /// store, and in no place where a token's secret does.
+    pub(crate) fn seal_login(&self, method: &str, plain: &[u8]) -> Result<String, SealError> {
+        let sealed = self.login.seal(plain, method.as_bytes()).map_err(|_| SealError)?;
+        Ok(URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Decrypts the text of [`SealKey::seal_login`].
+    pub(crate) fn open_login(&self, method: &str, sealed: &str) -> Result<Vec<u8>, SealError> {
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError)?;
+        self.login.open(&sealed, method.as_bytes()).map_err(|_| SealError)
+    }
 }
 
 /// Encryption or decryption failed: wrong key, wrong token, or damaged data.
@@ -74,7 +89,43 @@ pub struct SealError;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_login_opens_as_it_was_sealed_and_no_other_text_opens(
+            plain in proptest::collection::vec(any::<u8>(), 0..300),
+            method in "[ -~]{0,40}",
+            at in any::<prop::sample::Index>(),
+            other in any::<char>(),
+            noise in "\\PC{0,200}",
+        ) {
+            let [key, second] = [[1; 32], [2; 32]].map(|key| SealKey::derive(&key).unwrap());
+            let sealed = key.seal_login(&method, &plain).unwrap();
+            prop_assert!(sealed.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
+            prop_assert_eq!(key.open_login(&method, &sealed), Ok(plain));
+            prop_assert_eq!(key.open_login(&format!("{method}x"), &sealed), Err(SealError));
+            prop_assert_eq!(second.open_login(&method, &sealed), Err(SealError));
+            prop_assert_eq!(key.open_login(&method, &noise), Err(SealError));
+            let at = at.index(sealed.len());
+            let altered: String = sealed.chars().enumerate().map(|(place, own)| if place == at { other } else { own }).collect();
+            if altered != sealed {
+                prop_assert_eq!(key.open_login(&method, &altered), Err(SealError), "{} at {}", other, at);
+            }
+            prop_assert_eq!(key.open_login(&method, &sealed[..at]), Err(SealError));
+        }
+    }
+
+    #[test]
+    fn a_sealed_login_is_no_sealed_secret() {
+        let key = SealKey::derive(&[1; 32]).unwrap();
+        let accessor = Id::random();
+        let secret = key.seal(accessor, &PlainSecret::random()).unwrap();
+        let text = URL_SAFE_NO_PAD.encode(STANDARD.decode(secret.sealed).unwrap());
+        assert_eq!(key.open_login(&accessor.to_string(), &text), Err(SealError));
+    }
 
     #[test]
     fn a_secret_decrypts_only_with_its_key_and_for_its_token() {

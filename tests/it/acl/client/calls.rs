@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use keyward_acl::client::{
     AclLink, AclLinks, AuthMethod, AuthorizationRequest, BindingRule, LoginRequest, Namespace, NamespaceDefaults,
-    NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken, NodeIdentity, Policy, QueryOptions,
-    ReadConsistency, Role, ServiceIdentity, TemplatedPolicy, Token, TokenListFilter, TokenUpdate,
+    NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken, NodeIdentity, OidcBegin, OidcFinish,
+    Policy, QueryOptions, ReadConsistency, Role, ServiceIdentity, TemplatedPolicy, Token, TokenListFilter, TokenUpdate,
 };
 use keyward_machine::secret_string::SecretString;
 use serde_json::{Map, Value, json};
@@ -184,10 +184,34 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     client.login(&login).await.unwrap();
     let body = json!({"AuthMethod": "m", "BearerToken": "proof", "Meta": {"host": "web-1"}});
     assert_eq!(sent(&server).await, ("POST /v1/acl/login".into(), body));
+    let nonce = SecretString::from("nonce");
+    let finish = OidcFinish {
+        auth_method: "m".into(),
+        state: SecretString::from("state"),
+        code: SecretString::from("code"),
+        client_nonce: nonce.clone(),
+    };
+    client.finish_oidc(&finish).await.unwrap();
+    let body = json!({"AuthMethod": "m", "State": "state", "Code": "code", "ClientNonce": "nonce"});
+    assert_eq!(sent(&server).await, ("POST /v1/acl/oidc/callback".into(), body));
     let requests = server.received_requests().await.unwrap();
     for name in ["x-service-token", "x-consul-token"] {
         assert!(requests.iter().all(|request| !request.headers.contains_key(name)), "these calls need no token");
     }
+
+    // As Consul Enterprise answers.
+    let (server, client) = mock_server(200, json!({"AuthURL": "https://login.example/?state=s"}).to_string()).await;
+    let begin = OidcBegin {
+        auth_method: "m".into(),
+        redirect_uri: "http://localhost:8550/oidc/callback".into(),
+        client_nonce: nonce,
+        meta: BTreeMap::from([("host".to_owned(), "web-1".to_owned())]),
+    };
+    let begun = client.begin_oidc(&begin).await.unwrap();
+    assert_eq!((begun.auth_url.as_str(), begun.issuer), ("https://login.example/?state=s", None));
+    let body = json!({"AuthMethod": "m", "RedirectURI": "http://localhost:8550/oidc/callback", "ClientNonce": "nonce",
+        "Meta": {"host": "web-1"}});
+    assert_eq!(sent(&server).await, ("POST /v1/acl/oidc/auth-url".into(), body));
 
     let (server, client) = mock_server(200, "[]").await;
     client.list::<Policy>(&(), &QueryOptions::default()).await.unwrap();

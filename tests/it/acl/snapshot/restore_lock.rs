@@ -70,7 +70,7 @@ async fn wait_until_locked(acl: &Acl, token: &str) {
     }
 }
 
-const REQUESTS: [(&str, &str); 18] = [
+const REQUESTS: [(&str, &str); 20] = [
     ("PUT", "/v1/acl/bootstrap"),
     ("GET", "/v1/acl/tokens"),
     ("GET", "/v1/acl/token/self"),
@@ -83,6 +83,8 @@ const REQUESTS: [(&str, &str); 18] = [
     ("PUT", "/v1/namespace"),
     ("GET", "/v1/acl/templated-policies"),
     ("POST", "/v1/acl/login"),
+    ("POST", "/v1/acl/oidc/auth-url"),
+    ("POST", "/v1/acl/oidc/callback"),
     ("POST", "/v1/acl/logout"),
     ("POST", "/v1/internal/acl/authorize"),
     ("GET", "/v1/auth/token/lookup-self"),

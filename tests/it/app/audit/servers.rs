@@ -121,8 +121,18 @@ fn the_acl_server_records_the_accessor_of_cached_reads_logins_logouts_and_restor
             ok("GET /v1/acl/token/self", own, Value::Null);
         }
         ok("POST /v1/acl/logout", own, Value::Null);
+        let answer = json!({"AuthMethod": "fleet", "State": "state-canary", "Code": "code-canary", "ClientNonce": "nonce-canary"});
+        let callback = "POST /v1/acl/oidc/callback";
+        assert_eq!(
+            call(&acl, &format!("{callback}?code=code-canary&state=state-canary"), "", &answer.to_string()).0,
+            400
+        );
         assert_eq!(call(&acl, "PUT /v1/snapshot", &format!("X-Consul-Token: {root}\r\n"), "no snapshot").0, 400);
 
+        let [callback] = recorded(&agent, "/v1/acl/oidc/callback");
+        assert_eq!((&callback["operation"], &callback["status"]), (&"login.oidc".into(), &400.into()), "{callback:#}");
+        let all = std::fs::read_to_string(agent.path("audit/audit.jsonl")).unwrap() + &agent.binary.output();
+        assert!(!all.contains("-canary"), "a record or the log has a code, a state or a nonce");
         let accessor = |record: &Value| record["accessor"].as_str().unwrap_or_default().to_owned();
         let reads: [Value; 3] = recorded(&agent, "/v1/acl/policies");
         let [create] = recorded(&agent, "/v1/acl/auth-method");

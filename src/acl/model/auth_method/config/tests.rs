@@ -108,3 +108,82 @@ fn a_cloud_method_names_issuer_and_audience() {
     written["ClaimMappings"] = json!({});
     assert_eq!(read(MethodType::Cloud, &written).unwrap_err(), "Config \"ClaimMappings\" is unknown for this type");
 }
+
+#[test]
+fn an_oidc_method_has_a_provider_a_client_and_redirect_uris_and_no_secret() {
+    let whole = json!({
+        "OIDCDiscoveryURL": "https://login.example/realms/a", "OIDCClientID": "keyward",
+        "AllowedRedirectURIs": ["http://localhost:8550/oidc/callback"],
+    });
+    let with = |name: &str, value: Value| {
+        let mut written = whole.clone();
+        written[name] = value;
+        read(MethodType::Oidc, &written)
+    };
+    let config = with("OIDCClientSecret", json!("")).unwrap();
+    let AcceptedIdentity::Oidc(settings) = &config.accepts else { panic!() };
+    assert_eq!(
+        (settings.client_id.as_str(), &settings.redirect_uris[..]),
+        ("keyward", &["http://localhost:8550/oidc/callback".to_owned()][..])
+    );
+    assert_eq!(settings.rules.issuer.as_deref(), Some("https://login.example/realms/a"));
+    assert_eq!((&settings.rules.audiences[..], settings.rules.clock_skew.as_secs()), (&["keyward".to_owned()][..], 60));
+    assert_eq!(config.algorithms, [Algorithm::Rs256]);
+    let KeySource::Discovery { url, issuer, .. } = &config.keys else { panic!() };
+    assert_eq!(url.as_str(), "https://login.example/realms/a/.well-known/openid-configuration");
+    assert_eq!(issuer, "https://login.example/realms/a");
+
+    // As Consul's Go client writes the configuration of either type.
+    let mut rendered = whole.clone();
+    for (name, value) in [
+        ("JWKSURL", json!("")),
+        ("JWKSCACert", json!("")),
+        ("JWTValidationPubKeys", Value::Null),
+        ("BoundIssuer", json!("")),
+        ("ExpirationLeeway", json!(0)),
+        ("NotBeforeLeeway", json!(0)),
+        ("ClockSkewLeeway", json!(0)),
+        ("VerboseOIDCLogging", json!(false)),
+        ("OIDCScopes", json!([])),
+    ] {
+        rendered[name] = value;
+    }
+    assert_eq!(read(MethodType::Oidc, &rendered).unwrap(), read(MethodType::Oidc, &whole).unwrap());
+    let empty =
+        json!({"JWKSURL": "https://a", "OIDCClientID": "", "AllowedRedirectURIs": [], "VerboseOIDCLogging": false});
+    assert_eq!(
+        read(MethodType::Jwt, &empty).unwrap(),
+        read(MethodType::Jwt, &json!({"JWKSURL": "https://a"})).unwrap()
+    );
+
+    let config = with("ClaimMappings", json!({"email": "mail"})).unwrap();
+    assert_eq!(config.claim_names().values.len(), 1);
+    let config = with("BoundAudiences", json!(["api"])).unwrap();
+    let AcceptedIdentity::Oidc(settings) = &config.accepts else { panic!() };
+    assert_eq!(settings.rules.audiences, ["api"]);
+    for name in ["OIDCDiscoveryURL", "OIDCClientID", "AllowedRedirectURIs"] {
+        assert_eq!(with(name, Value::Null).unwrap_err(), format!("Config {name} is required"));
+    }
+    let refused = |name: &str, value: Value, expected: &str| {
+        let error = with(name, value).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused("OIDCClientSecret", json!("hush"), "Register keyward at the provider as a public client with PKCE");
+    assert!(!with("OIDCClientSecret", json!("hush")).unwrap_err().contains("hush"));
+    for name in ["BoundIssuer", "JWKSURL", "JWTValidationPubKeys", "ExpirationLeeway", "VerboseOIDCLogging"] {
+        refused(name, json!("x"), &format!("Config {name:?} is unknown for this type"));
+    }
+    refused("OIDCDiscoveryURL", json!("http://login.example"), "must be https, or http on loopback");
+    for (uri, reason) in [
+        ("/oidc/callback", "is not a URL"),
+        ("http://people.example/oidc/callback", "must be https, or http on loopback"),
+        ("javascript:alert(1)", "must be https, or http on loopback"),
+        ("https://people.example/#a", "must not contain a user or a fragment"),
+    ] {
+        refused("AllowedRedirectURIs", json!([uri]), &format!("has {uri:?}, which {reason}"));
+    }
+    refused("AllowedRedirectURIs", json!(format!("https://a/{}", "x".repeat(512))), "has more than 512 bytes");
+    refused("OIDCScopes", json!(["profile email"]), "Config OIDCScopes has \"profile email\", which is not one word");
+    refused("OIDCACRValues", json!(["\u{e9}"]), "Config OIDCACRValues has ");
+    refused("JWTSupportedAlgs", json!(["none"]), "which is none of RS256, ");
+}
