@@ -14,7 +14,8 @@ use super::secret_input::SecretInput;
 pub(super) enum Command {
     /// Create an auth method
     #[command(
-        after_help = "Example:\n  keyward acl auth-method create ci --type jwt --max-token-ttl 1h --config ci.json"
+        after_help = "Examples:\n  keyward acl auth-method create ci --type jwt --max-token-ttl 1h --config ci.json\n  \
+                      keyward acl auth-method create people --type oidc --max-token-ttl 8h --config people.json"
     )]
     Create(Create),
     /// Show an auth method with its configuration
@@ -56,7 +57,7 @@ pub(super) struct Changes {
 pub(super) struct Create {
     /// Name of the auth method: letters, digits, - and _
     name: String,
-    /// Type of the auth method, such as jwt
+    /// Type of the auth method: jwt for signed tokens, oidc for people with a browser, cloud for Azure identities
     #[arg(long = "type", value_name = "TYPE")]
     kind: String,
     #[command(flatten)]

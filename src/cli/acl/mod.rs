@@ -15,6 +15,7 @@ mod records;
 mod resolve;
 mod templated_policy_flags;
 mod links;
+mod browser_login;
 
 // 3: the commands
 mod rotate;
@@ -83,7 +84,8 @@ enum Command {
     /// Log in by an auth method and get a token
     #[command(
         display_order = 7,
-        after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file identity.jwt --out web.token"
+        after_help = "Examples:\n  keyward acl login --method cloud --bearer-token-file identity.jwt --out web.token\n  \
+                            keyward acl login --method people --oidc --out my.token"
     )]
     Login(Box<Request<session::Login>>),
     /// Delete the token of --token-file; it must come from a login

@@ -12,6 +12,7 @@ use keyward_machine::secret_string::SecretString;
 use keyward_telemetry::time_format::format_span;
 use serde_json::{Value, json};
 
+use super::browser_login::BrowserFlags;
 use super::connection::AclConnection;
 use super::failure::CommandFailure;
 use super::secret_input::SecretInput;
@@ -36,9 +37,11 @@ pub(super) struct Login {
     /// Auth method to log in by
     #[arg(long, value_name = "NAME")]
     method: String,
-    /// File with the proof of identity, such as a JWT, or - for standard input
-    #[arg(long, value_name = "FILE")]
-    bearer_token_file: SecretInput,
+    /// File with the proof of identity, such as a JWT, or - for standard input; required without --oidc
+    #[arg(long, value_name = "FILE", required_unless_present = "oidc", conflicts_with = "oidc")]
+    bearer_token_file: Option<SecretInput>,
+    #[command(flatten)]
+    browser: BrowserFlags,
     /// Metadata for the token's description; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     meta: Vec<(String, String)>,
@@ -116,12 +119,15 @@ const NOT_LISTENING: [&str; 2] = ["Connection refused", "No such file or directo
 
 impl Login {
     pub(super) async fn run(self, service: &AclConnection) -> Result<(), CommandFailure> {
-        let login = client::LoginRequest {
-            auth_method: self.method,
-            bearer_token: Some(self.bearer_token_file.secret()?),
-            meta: self.meta.into_iter().collect(),
+        let meta = self.meta.into_iter().collect();
+        let token = match &self.bearer_token_file {
+            Some(file) => {
+                let bearer_token = Some(file.secret()?);
+                let login = client::LoginRequest { auth_method: self.method, bearer_token, meta };
+                service.client.login(&login).await?
+            }
+            None => self.browser.log_in(&self.method, meta, service).await?,
         };
-        let token = service.client.login(&login).await?;
         let secret = secret_of(&token)?;
         let undo = async || service.client.with_token(secret).logout().await;
         let display = self.output_flags.deliver(&token, undo).await?;

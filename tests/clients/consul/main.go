@@ -13,6 +13,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 4 && os.Args[1] == "oidc" {
+		logInWithBrowser(os.Args[2], os.Args[3])
+		return
+	}
 	config := consul.DefaultConfig()
 	first, err := consul.NewClient(config)
 	check(err)
@@ -129,6 +133,46 @@ func authMethods(client *consul.Client) {
 	if found != nil {
 		fail("the auth method is not gone: %+v", found)
 	}
+}
+
+// Creates the auth method `people` for an OpenID provider, and logs in by it as `consul login -type=oidc` does. Prints the address
+// of the login, reads state and code, which the browser brings, and prints the description of the token.
+func logInWithBrowser(issuer, redirect string) {
+	client, err := consul.NewClient(consul.DefaultConfig())
+	check(err)
+	settings := &consul.OIDCAuthMethodConfig{
+		OIDCDiscoveryURL:    issuer,
+		OIDCClientID:        "keyward",
+		AllowedRedirectURIs: []string{redirect},
+		ClaimMappings:       map[string]string{"name": "name"},
+		ListClaimMappings:   map[string]string{"groups": "groups"},
+	}
+	method := &consul.ACLAuthMethod{Name: "people", Type: "oidc", Config: settings.RenderToConfig()}
+	_, _, err = client.ACL().AuthMethodCreate(method, nil)
+	check(err)
+	rule := &consul.ACLBindingRule{AuthMethod: "people", BindType: consul.BindingRuleBindTypeService, BindName: "web"}
+	_, _, err = client.ACL().BindingRuleCreate(rule, nil)
+	check(err)
+	begin := &consul.ACLOIDCAuthURLParams{
+		AuthMethod:  "people",
+		RedirectURI: redirect,
+		ClientNonce: "c76e7b9f-5f9f-4b52-8b25-3fb1b7a1b1bd",
+		Meta:        map[string]string{"host": "laptop"},
+	}
+	address, _, err := client.ACL().OIDCAuthURL(begin, nil)
+	check(err)
+	fmt.Println(address)
+	end := &consul.ACLOIDCCallbackParams{AuthMethod: "people", ClientNonce: begin.ClientNonce}
+	_, err = fmt.Scanln(&end.State, &end.Code)
+	check(err)
+	token, _, err := client.ACL().OIDCCallback(end, nil)
+	check(err)
+	want("the method of the token", token.AuthMethod, "people")
+	want("the service of the token", token.ServiceIdentities[0].ServiceName, "web")
+	if token.SecretID == "" {
+		fail("the token has no secret")
+	}
+	fmt.Println(token.Description)
 }
 
 // The resources consul_acl_policy, consul_acl_role and consul_acl_token, and those that attach one to another: they read,

@@ -1,6 +1,10 @@
-//! Login of a person by stored auth methods of the type `oidc`, over HTTP.
+//! Login of a person by stored auth methods of the type `oidc`, over HTTP and by the command.
 
+#[cfg(feature = "dev")]
+mod command;
 mod faults;
+#[cfg(feature = "dev")]
+mod third_party;
 
 use std::time::Duration;
 
