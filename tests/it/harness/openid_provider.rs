@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use keyward_http::server::{Endpoint, IncomingBody, Listener, ListenerLimits, Peer, ResponseFuture};
+use keyward_http::tls::ServerTls;
 use parking_lot::Mutex;
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -125,8 +126,14 @@ fn respond(status: u16, body: String) -> Response<Full<Bytes>> {
 
 impl OpenIdProvider {
     pub(crate) fn start() -> Self {
+        Self::serve(None)
+    }
+
+    /// Serves over TLS, if it is given.
+    pub(crate) fn serve(tls: Option<ServerTls>) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-        let url = format!("http://{}/realm", listener.tcp_address().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}/realm", listener.tcp_address().unwrap());
         let faults = Arc::new(ProviderFaults::default());
         let (shared, own) = (Arc::clone(&faults), url.clone());
         let service = move |_: Peer, request: Request<IncomingBody>| {
@@ -155,7 +162,8 @@ impl OpenIdProvider {
             })
         };
         let mut serving = JoinSet::new();
-        serving.spawn(listener.serve(service, ListenerLimits::default(), CancellationToken::new()));
+        let limits = ListenerLimits { tls, ..ListenerLimits::default() };
+        serving.spawn(listener.serve(service, limits, CancellationToken::new()));
         Self { url, key: Key::shared("key-1"), faults, _serving: serving }
     }
 

@@ -18,4 +18,4 @@ mod stalled_bodies;
 #[cfg(feature = "dev")]
 mod connection_hoarding;
 #[cfg(feature = "dev")]
-mod tls;
+pub(crate) mod tls;

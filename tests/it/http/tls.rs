@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Files `ca.pem`, `cert.pem` and `key.pem` of a new authority and a server at 127.0.0.1.
-fn certificates(folder: &Path) {
+pub(crate) fn certificates(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();

@@ -121,8 +121,15 @@ impl LoginMethods {
             .token_endpoint
             .exchange(&endpoints.token, &settings.client_id, &request.unverified_code, &attempt)
             .await?;
-        let claims: Claims =
-            signature::signed_claims(&id_token, &verifier.keys, &verifier.config.algorithms, false).await?;
+        let claims: Result<Claims, _> =
+            signature::signed_claims(&id_token, &verifier.keys, &verifier.config.algorithms, false).await;
+        let claims = claims.map_err(|error| match error {
+            // The provider's fault, not the caller's; it may encrypt ID tokens.
+            LoginError::Malformed | LoginError::Claims => {
+                OidcError::TokenEndpoint("its id_token is no signed JWT".to_owned()).into()
+            }
+            other => other,
+        })?;
         settings.verify_id_token(&claims, &attempt)?;
         let verified = settings.rules.verify(&claims, self.service.now())?;
         self.grant_stored(&method, &verifier, &verified, &attempt.meta).await

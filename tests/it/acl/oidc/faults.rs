@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{NONCE, World, begin, finish};
 use crate::harness::issuer::Key;
-use crate::harness::openid_provider::TokenAnswer;
+use crate::harness::openid_provider::{OpenIdProvider, TokenAnswer};
 use crate::harness::{Acl, Answer};
 
 #[track_caller]
@@ -57,8 +57,7 @@ async fn t41_a_state_counts_only_for_its_method_its_client_and_five_minutes() {
     }
     check(&world.finish("", &state).await, 400, "Code is required");
     // A server of another store has other keys.
-    let elsewhere =
-        World { acl: Acl::start().await, provider: crate::harness::openid_provider::OpenIdProvider::start() };
+    let elsewhere = World { acl: Acl::start().await, provider: OpenIdProvider::start() };
     elsewhere.method(json!({})).await;
     check(&elsewhere.finish(&code, &state).await, 403, STATE);
     assert!(world.provider.faults.exchanges.lock().is_empty(), "the provider was asked");
@@ -117,7 +116,8 @@ async fn an_id_token_must_be_for_this_login_this_client_and_of_this_provider() {
     for (token, status, reason) in [
         (unsigned.as_str(), 403, "unsupported algorithm"),
         (stranger.as_str(), 403, "failed to verify signature"),
-        ("no-jwt", 400, "malformed jwt"),
+        ("no-jwt", 503, "its id_token is no signed JWT"),
+        ("a.b.c.d.e", 503, "its id_token is no signed JWT"),
     ] {
         *world.provider.faults.id_token.lock() = Some(token.to_owned());
         check(&world.log_in().await, status, reason);
@@ -193,6 +193,30 @@ async fn a_discovery_document_must_name_secure_endpoints_and_the_configured_issu
     let now = keyward_acl::model::timestamp::Timestamp::from_system_time(world.acl.now()).unix_seconds();
     let claims = json!({"iss": world.provider.url, "aud": "a", "exp": now + 60, "iat": now});
     assert_eq!(world.acl.log_in("jobs", &world.provider.key.sign(&claims)).await.status, 200);
+}
+
+/// One authority for the whole of a login: discovery document, keys, and the exchange of the code.
+#[cfg(feature = "dev")]
+#[tokio::test]
+async fn the_authority_of_the_method_verifies_every_call_of_the_provider() {
+    use keyward_http::tls::{ServerCertificate, ServerTls};
+
+    let folder = tempfile::tempdir().unwrap();
+    crate::http::tls::certificates(folder.path());
+    let file = |name: &str| folder.path().join(name);
+    let certificate =
+        ServerCertificate { certificate: file("cert.pem"), key: file("key.pem"), is_awaited: false, client_ca: None };
+    let provider = OpenIdProvider::serve(Some(ServerTls::new(&certificate).unwrap()));
+    let world = World { acl: Acl::start().await, provider };
+    world.method(json!({})).await;
+    world
+        .acl
+        .make("/v1/acl/binding-rule", json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"}))
+        .await;
+    check(&world.begin(json!({})).await, 503, "certificate");
+    world.method(json!({"OIDCDiscoveryCACert": std::fs::read_to_string(file("ca.pem")).unwrap()})).await;
+    let login = world.log_in().await;
+    assert_eq!(login.status, 200, "{login:?}");
 }
 
 #[tokio::test]
