@@ -27,9 +27,9 @@ pub struct OutputCommand {
     pub timeout: Duration,
 }
 
-/// Runs the command of one output, and keeps its marker.
+/// Runs a command of outputs, and keeps their markers.
 #[derive(Debug)]
-pub(crate) struct CommandRunner {
+struct CommandRunner {
     launcher: Launcher,
     clock: Clock,
     /// The change of the marker that is in progress.
@@ -37,21 +37,11 @@ pub(crate) struct CommandRunner {
 }
 
 impl CommandRunner {
-    pub(crate) fn new(launcher: Launcher, clock: Clock) -> Self {
+    fn new(launcher: Launcher, clock: Clock) -> Self {
         Self { launcher, clock, marker: JoinSet::new() }
     }
 
-    /// Runs the command of an output. After a success, later tasks do not repeat it.
-    pub(crate) async fn run(
-        &mut self,
-        command: OutputCommand,
-        variables: &EnvVars,
-        output: &Path,
-    ) -> Result<(), CommandError> {
-        self.run_for(command, variables, vec![output.to_owned()], |_| true).await
-    }
-
-    /// Runs the command of several outputs once. `is_awaited` tells which of them still wait for it at its end: the markers of the
+    /// Runs the command of these outputs once; after a success, later tasks do not repeat it. `is_awaited` tells which of them still wait for it at its end: the markers of the
     /// others belong to tasks that followed theirs.
     async fn run_for(
         &mut self,
@@ -76,8 +66,8 @@ impl CommandRunner {
         self.finish().await;
     }
 
-    /// Waits for the change of the marker that is in progress; for a stop, which has cancelled [`CommandRunner::run`].
-    pub(crate) async fn finish(&mut self) {
+    /// Waits for the change of the marker that is in progress; for a stop, which has cancelled [`CommandRunner::run_for`].
+    async fn finish(&mut self) {
         while self.marker.join_next().await.is_some() {}
     }
 }

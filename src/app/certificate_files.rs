@@ -34,9 +34,9 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         if let Some(path) = ca_dir {
             files.insert(format!("{server}.ca_dir"), CertificatePaths::CaDir(path.clone()));
         }
-        if let Some(identity) = identity {
+        if let Some(identity) = identity.as_ref().filter(|identity| !identity.is_awaited) {
             let key = match session.identity {
-                IdentityMethod::Certificate => format!("session.{}.cert.client_cert", session.name),
+                IdentityMethod::Certificate { .. } => format!("session.{}.cert.client_cert", session.name),
                 _ => format!("{server}.client_cert"),
             };
             let certificate = identity.certificate.clone();

@@ -1,8 +1,10 @@
-//! Certificates, built from their options and joined to the sessions that request them.
+//! Certificates, built from their options and joined to their issuers.
 
 use std::slice;
 
-use keyward_agent::certificates::{CertificateDeps, CertificateTask};
+use keyward_agent::certificates::{
+    CertificateDeps, CertificateIssuer, CertificateOptions, CertificateTask, EngineOptions, X509SvidOptions,
+};
 use keyward_agent::process::ProcessInputs;
 use keyward_agent::secrets::SecretRegistry;
 use keyward_config as config;
@@ -19,7 +21,7 @@ pub(super) type Certificates = Group<config::Certificate, CredentialWatch<Provid
 /// Change of the certificates by a new configuration. Dropping it changes nothing.
 pub(super) type CertificatesPlan = Plan<config::Certificate, CredentialWatch<ProvidedEnv>>;
 
-/// Plans the certificates, and the registries of their sessions. The child process waits for those that are required.
+/// Plans the certificates, and the registries of the sessions that request them. The child process waits for those that are required.
 pub(super) fn plan(
     running: &Certificates,
     registries: &Registries,
@@ -29,12 +31,19 @@ pub(super) fn plan(
 ) -> anyhow::Result<CertificatesPlan> {
     let mut plan = context.plan();
     for certificate in &context.config.certificates {
-        let config::Certificate { session, options, secrets } = certificate;
-        let registry = templates::plan_registry(registries, registry_plan, session, secrets, context)?.clone();
+        let options = &certificate.options;
+        let (sessions, issuer) = match &certificate.issuer {
+            config::CertificateIssuer::WorkloadApi(options) => ([].as_slice(), Issuer::WorkloadApi(options)),
+            config::CertificateIssuer::Engine(engine) => {
+                let (session, secrets) = (&engine.session, &engine.secrets);
+                let registry = templates::plan_registry(registries, registry_plan, session, secrets, context)?.clone();
+                (slice::from_ref(session), Issuer::Engine(engine, registry))
+            }
+        };
         let name = format!("certificate/{}", options.name);
-        let mut claim = running.claim(name.as_str(), slice::from_ref(session));
+        let mut claim = running.claim(name.as_str(), sessions);
         claim.file = Some(options.output.path.clone());
-        let build = |claim: &Claim| Ok(build(certificate, registry, claim, context.shared));
+        let build = |claim: &Claim| Ok(build(options, issuer, claim, context.shared));
         let watch = running.plan(&mut plan, claim, certificate.clone(), build)?;
         if options.required {
             inputs.push((name, watch.clone()));
@@ -43,24 +52,37 @@ pub(super) fn plan(
     Ok(plan)
 }
 
+/// Issuer of a certificate, with what it needs of the running agent.
+enum Issuer<'a> {
+    Engine(&'a config::EngineCertificate, SecretRegistry),
+    WorkloadApi(&'a X509SvidOptions),
+}
+
 fn build(
-    certificate: &config::Certificate,
-    registry: SecretRegistry,
+    options: &CertificateOptions,
+    issuer: Issuer<'_>,
     claim: &Claim,
     shared: &Shared,
 ) -> (CredentialWatch<ProvidedEnv>, Work) {
-    let options = certificate.options.clone();
+    let issuer = match issuer {
+        Issuer::WorkloadApi(options) => CertificateIssuer::WorkloadApi(options.clone()),
+        Issuer::Engine(engine, registry) => CertificateIssuer::Engine(Box::new(EngineOptions {
+            request: engine.request.clone(),
+            renewal: engine.renewal,
+            registry,
+            rotation: shared.rotations.register(&options.name, &engine.session, shared.clock.clone()),
+        })),
+    };
     let (publisher, watch) = credential_channel("it is not written yet");
     let deps = CertificateDeps {
         publisher,
-        registry,
-        rotation: shared.rotations.register(&options.name, &certificate.session, shared.clock.clone()),
         clock: shared.clock.clone(),
         health: shared.health.register(claim.name.as_str(), options.required, "not written yet"),
         metrics: shared.metrics.clone(),
         outputs: shared.outputs.clone(),
         launcher: shared.launcher.clone(),
+        commands: shared.commands.clone(),
     };
-    let task = CertificateTask::new(options, deps);
+    let task = CertificateTask::new(options.clone(), issuer, deps);
     (watch, Box::pin(task.run(claim.stop.clone())))
 }

@@ -30,7 +30,8 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
     }
     if let Some(identity) = &tls.identity {
         // With other methods the certificate only opens the connection.
-        let is_identity = matches!(session.identity, IdentityMethod::Certificate);
+        // One that the agent writes itself follows from the settings, as a cloud's token does.
+        let is_identity = matches!(session.identity, IdentityMethod::Certificate { .. }) && !identity.is_awaited;
         let text = if is_identity { &mut settings } else { &mut files };
         let _ = writeln!(text, "{} {}", identity.certificate.display(), content(&identity.certificate, WHOLE));
     }
@@ -74,7 +75,7 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
         IdentityMethod::CiJob(_)
         | IdentityMethod::WorkloadApi(_)
         | IdentityMethod::Jwt(_)
-        | IdentityMethod::Certificate => {}
+        | IdentityMethod::Certificate { .. } => {}
     }
     format!("{}.{}", encoded(settings.as_bytes(), WHOLE), encoded(files.as_bytes(), WHOLE))
 }

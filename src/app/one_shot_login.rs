@@ -80,7 +80,7 @@ fn without_side_effects(method: &identity::IdentityMethod) -> anyhow::Result<ide
         | identity::IdentityMethod::Gcp(_)
         | identity::IdentityMethod::CiJob(_)
         | identity::IdentityMethod::WorkloadApi(_)
-        | identity::IdentityMethod::Certificate
+        | identity::IdentityMethod::Certificate { .. }
         | identity::IdentityMethod::TokenFile(_) => {}
     }
     Ok(method)

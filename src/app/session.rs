@@ -87,7 +87,7 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     let proof = match &session.identity {
         IdentityMethod::AppRole(options) => Some(&options.role_id_file),
         IdentityMethod::TokenFile(file) => Some(file),
-        IdentityMethod::Certificate => {
+        IdentityMethod::Certificate { .. } => {
             session.upstream.client.tls.identity.as_ref().map(|identity| &identity.certificate)
         }
         IdentityMethod::Cloud(_)

@@ -1,4 +1,4 @@
-//! `[certificate.NAME]`: a certificate of a PKI or SSH engine with its key, in files that are replaced together.
+//! `[certificate.NAME]`: a certificate with its key, of a PKI or SSH engine or of SPIFFE's Workload API, in files that are replaced together.
 
 mod describe;
 mod output;
@@ -19,13 +19,13 @@ use keyward_machine::atomic_file::Attributes;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_duration;
 
-use super::diagnostic::Location;
+use super::diagnostic::{Diagnostics, Location};
 use super::output_command::{output_command, variables};
 use super::reader::Reader;
 use super::sink::on_missing;
 use super::template::{self, TemplateContext, reject_without_secrets};
 use super::values::{self, ValueError, invalid};
-use super::{Certificate, Template};
+use super::{Certificate, CertificateIssuer, EngineCertificate, Template, workload_api};
 use output::Place;
 
 /// Default of `mode`: the owner writes, the group reads.
@@ -46,51 +46,96 @@ const DEFAULT_SSH_MOUNT: &str = "ssh";
 enum Kind {
     Pki,
     Ssh,
+    Spiffe,
+}
+
+/// Tables of certificates: those that need no session, and those of engines.
+pub(super) struct Tables<'a> {
+    pub(super) svids: Vec<(String, Reader<'a>)>,
+    engines: Vec<(String, Kind, Reader<'a>)>,
+}
+
+/// A certificate that was read, with the location and the name of the key of its output.
+pub(super) type Located = (Certificate, Location, &'static str);
+
+/// Sorts the tables by what their certificates need.
+pub(super) fn sort(tables: Vec<(String, Reader<'_>)>) -> Tables<'_> {
+    let kinds = [("pki", Kind::Pki), ("ssh", Kind::Ssh), ("spiffe", Kind::Spiffe)];
+    let mut sorted = Tables { svids: Vec::new(), engines: Vec::new() };
+    for (name, mut reader) in tables {
+        match reader.choice("kind", &kinds).unwrap_or(Kind::Pki) {
+            Kind::Spiffe => sorted.svids.push((name, reader)),
+            kind => sorted.engines.push((name, kind, reader)),
+        }
+    }
+    sorted
+}
+
+/// Reads a certificate of the Workload API.
+pub(super) fn read_svid(name: String, mut reader: Reader<'_>, command_debounce: Duration) -> Located {
+    let issuer = CertificateIssuer::WorkloadApi(workload_api::read_certificate(&mut reader));
+    let place = output::read(&mut reader, &name);
+    finish(name, issuer, reader, place, command_debounce)
 }
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// Reads all certificates. Each has its own files.
 pub(super) fn read_all(
-    tables: Vec<(String, Reader<'_>)>,
+    tables: Tables<'_>,
+    svids: Vec<Located>,
     context: TemplateContext<'_>,
     templates: &[Template],
+    diagnostics: &Diagnostics,
 ) -> Vec<Certificate> {
     let sinks = context.sinks.iter();
     let mut files: BTreeMap<PathBuf, String> =
         sinks.map(|sink| (sink.options.path.clone(), format!("sink {}", sink.options.name))).collect();
     let rendered = templates.iter().filter_map(|template| Some((&template.options, template.options.file.as_ref()?)));
     files.extend(rendered.map(|(options, file)| (file.destination.clone(), format!("template {}", options.text.name))));
+    let engines = tables.engines.into_iter().map(|(name, kind, reader)| read_engine(name, kind, reader, context));
+    let mut all: Vec<Located> = svids.into_iter().chain(engines).collect();
+    all.sort_by(|(one, ..), (other, ..)| one.options.name.cmp(&other.options.name));
     let mut read = Vec::new();
-    for (name, reader) in tables {
-        let diagnostics = reader.scope.diagnostics;
-        let path = reader.path.clone();
-        let (certificate, at, key) = read_certificate(name.clone(), reader, context);
-        let output = &certificate.options.output.path;
-        if !output.as_os_str().is_empty()
-            && let Some(other) = files.insert(output.clone(), format!("certificate {name}"))
+    for (certificate, at, key) in all {
+        let CertificateOptions { name, output, .. } = &certificate.options;
+        if !output.path.as_os_str().is_empty()
+            && let Some(other) = files.insert(output.path.clone(), format!("certificate {name}"))
         {
             let message = (ErrorCode::DuplicateSetting, format!("also the file of {other}"));
-            diagnostics.error(at, &format!("{path}.{key}"), message, "give each one its own file");
+            diagnostics.error(at, &format!("certificate.{name}.{key}"), message, "give each one its own file");
         }
         read.push(certificate);
     }
     read
 }
 
-/// Reads one certificate; returns it with the location and the name of the key of its output.
-fn read_certificate(
-    name: String,
-    mut reader: Reader<'_>,
-    context: TemplateContext<'_>,
-) -> (Certificate, Location, &'static str) {
+/// Reads a certificate of an engine.
+fn read_engine(name: String, kind: Kind, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Located {
     let session = template::session(&mut reader, context.sessions);
     reject_without_secrets(&reader, reader.at, &reader.path.clone(), &session, context.sessions);
-    let kind = reader.choice("kind", &[("pki", Kind::Pki), ("ssh", Kind::Ssh)]).unwrap_or(Kind::Pki);
-    let (request, Place { path, form, at, key }) = match kind {
-        Kind::Pki => (read_request(&mut reader), output::read(&mut reader, &name)),
+    let (request, place) = match kind {
         Kind::Ssh => ssh::read(&mut reader),
+        _ => (read_request(&mut reader), output::read(&mut reader, &name)),
     };
+    let renewal = RenewalPolicy {
+        renew_at: reader.parse_text("renew_at", renew_at),
+        window: reader.parse_text("window", window),
+    };
+    let secrets = context.secrets(&reader, &session);
+    let issuer = CertificateIssuer::Engine(Box::new(EngineCertificate { session, secrets, request, renewal }));
+    finish(name, issuer, reader, place, context.shared.command_debounce)
+}
+
+/// Reads the keys that certificates of all kinds have.
+fn finish(
+    name: String,
+    issuer: CertificateIssuer,
+    mut reader: Reader<'_>,
+    place: Place,
+    command_debounce: Duration,
+) -> Located {
+    let Place { path, form, at, key } = place;
     let attributes = Attributes {
         mode: match form {
             OutputForm::SshCertificate => reader.mode("mode", DEFAULT_PUBLIC_MODE),
@@ -100,23 +145,17 @@ fn read_certificate(
         owner: reader.user("owner"),
         group: reader.group("group"),
     };
-    let renewal = RenewalPolicy {
-        renew_at: reader.parse_text("renew_at", renew_at),
-        window: reader.parse_text("window", window),
-    };
-    let secrets = context.secrets(&reader, &session);
     let options = CertificateOptions {
         name,
-        request,
         output: CertificateOutput { path, form, attributes },
-        renewal,
         command: output_command(&mut reader),
+        command_debounce,
         variables: variables(&mut reader),
         on_missing: on_missing(&mut reader),
         required: reader.flag("required", true),
     };
     reader.finish();
-    (Certificate { session, options, secrets }, at, key)
+    (Certificate { issuer, options }, at, key)
 }
 
 fn read_request(reader: &mut Reader<'_>) -> CertificateRequest {

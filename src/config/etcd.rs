@@ -41,7 +41,8 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
         &mut reader,
         [("client_cert", "the certificate that belongs to client_key"), ("client_key", "its private key")],
     );
-    let identity = certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key });
+    let identity =
+        certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key, is_awaited: false });
     let user = reader.value("user");
     let password_file = reader.key_file("password_file");
     pair(&mut reader, [("user", "the user of password_file"), ("password_file", "the file of the user's password")]);

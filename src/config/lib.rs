@@ -33,6 +33,7 @@ mod aws;
 mod gcp;
 mod ci_token;
 mod workload_api;
+mod client_certificate;
 mod method;
 mod session;
 mod derived_token;
@@ -90,8 +91,9 @@ pub use self::open_files::OpenFiles;
 pub use self::platform_token::{SecretToken, TokenSource};
 pub use self::schema::schema;
 pub use self::sections::{
-    Agent, Certificate, Credential, CredentialContent, CredentialGrant, IdentityTokenName, Listener, Log, LogFormat,
-    ReadyWhen, SandboxMode, SecretSettings, Serves, Session, Sink, SinkOrigin, SystemdCredentials, Template,
+    Agent, Certificate, CertificateIssuer, Credential, CredentialContent, CredentialGrant, EngineCertificate,
+    IdentityTokenName, Listener, Log, LogFormat, ReadyWhen, SandboxMode, SecretSettings, Serves, Session, Sink,
+    SinkOrigin, SystemdCredentials, Template,
 };
 pub use self::settings::{Origin, Setting, SettingValue, settings};
 pub use self::toml_text::TomlText;

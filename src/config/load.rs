@@ -28,7 +28,8 @@ use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{
-    Agent, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves, Sink, SinkOrigin,
+    Agent, Certificate, Config, Environment, Listener, LoadOutcome, Log, NeedKind, PathUse, Purpose, Serves, Sink,
+    SinkOrigin,
 };
 use super::{
     agent, audit, caller, certificate, credential, identity, listener, process, server, session, sink, template,
@@ -114,7 +115,14 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
         top.record("agent.state_dir".to_owned(), NeedKind::Path(folder.clone(), PathUse::WriteFolder));
     }
     let state_dir = agent.state_dir.as_deref();
-    let read = |(name, table)| session::read(name, table, &servers, state_dir);
+    let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
+    // Sessions may log in with these.
+    let mut certificate_tables = certificate::sort(top.tables("certificate"));
+    let svids = std::mem::take(&mut certificate_tables.svids);
+    let svids: Vec<_> =
+        svids.into_iter().map(|(name, table)| certificate::read_svid(name, table, shared.command_debounce)).collect();
+    let identities: Vec<_> = svids.iter().map(|(certificate, ..)| &certificate.options).collect();
+    let read = |(name, table)| session::read(name, table, (&servers, &identities), state_dir);
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
     let valid_sessions: Vec<_> = sessions.iter().flatten().cloned().collect();
     let all_sessions = Sessions::new(&names, &valid_sessions);
@@ -122,11 +130,10 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let identity_locations = locations(&identity_tables);
     let (identities, identity_names) = identity::read_all(identity_tables);
     let sinks = sink::read_all(top.tables("sink"), &all_sessions, &identity_names);
-    let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
     let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, certificates: &[], shared };
     let templates = template::read_files(top.tables("template"), context);
     let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
-    let certificates = certificate::read_all(top.tables("certificate"), context, &templates);
+    let certificates = certificate::read_all(certificate_tables, svids, context, &templates, top.scope.diagnostics);
     let (mut process, process_identity) = top.table("process").map(process::read).unzip();
     let tables = top.tables("listener");
     let listener_locations = locations(&tables);
@@ -160,7 +167,8 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
     let sections = ["session", "identity", "acl", "gateway"];
-    if names.is_empty() && sections.into_iter().all(|part| top.locate(part).is_none()) {
+    let has_svids = certificates.iter().any(|certificate| certificate.engine().is_none());
+    if names.is_empty() && !has_svids && sections.into_iter().all(|part| top.locate(part).is_none()) {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
         top.scope.diagnostics.missing(top.at, "", "no session: there is nothing to do", advice);
     }
@@ -268,7 +276,8 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
             config.sinks.iter().any(|sink| sink.session() == Some(name)) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
         let is_used = is_used || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
-        let is_used = is_used || config.certificates.iter().any(|certificate| certificate.session == *name);
+        let is_used =
+            is_used || config.certificates.iter().filter_map(Certificate::engine).any(|engine| engine.session == *name);
         let mut templates = config.templates.iter().chain(&config.env_templates);
         if !is_used && !templates.any(|template| template.session == *name) {
             let message = (ErrorCode::UnusedSection, "no sink, listener, template or certificate uses this session");

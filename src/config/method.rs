@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use keyward_agent::certificates::CertificateOptions;
 use keyward_agent::identity::{
     AppRoleOptions, AwsCredentialOrigin, AwsIdentityOptions, CloudEndpoints, CloudIdentityOptions, GcpIdentityOptions,
     GcpOrigin, IdentityMethod, IdentityOrigin, JwtFileOptions, LoginFields, ManagedIdentity, ProviderVariables,
 };
 use keyward_agent::login::AuthMethodKind;
 use keyward_agent::server_client::{ServerClientOptions, ServerKind};
-use keyward_http::client::{ClientCertificate, ServerAddress};
+use keyward_http::client::ClientCertificate;
 
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
 use super::{NeedKind, PathUse, Session};
-use super::{aws, ci_token, cloud, gcp, workload_api};
+use super::{aws, ci_token, client_certificate, cloud, gcp, workload_api};
 
 /// Method of a session, with the values that it implies for the login.
 pub(super) struct SessionMethod {
@@ -40,7 +41,11 @@ const METHODS: [&str; 8] = ["cloud", "aws", "gcp", "jwt", "kubernetes", "approle
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Reads the method of a session that logs in to `server`, if that is known.
-pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    server: Option<&ServerClientOptions>,
+    certificates: &[&CertificateOptions],
+) -> SessionMethod {
     let methods: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.locate(name)?, name))).collect();
     let Some((_, name)) = methods.first().copied() else {
         let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
@@ -108,7 +113,11 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
         "jwt" => signed_token(table, "jwt", None, is_consul),
         "kubernetes" => signed_token(table, "kubernetes", Some(SERVICE_ACCOUNT), is_consul),
         "approle" => approle(table),
-        "cert" => cert(table, server),
+        "cert" => {
+            let (role, certificate) = client_certificate::read(table, server, certificates);
+            let awaited = certificate.as_ref().filter(|pair| pair.is_awaited).map(|pair| pair.certificate.clone());
+            SessionMethod { role, method: IdentityMethod::Certificate { awaited }, mount: Some("cert"), certificate }
+        }
         _ => {
             let mut table = table;
             let text = table.required("file", "the file that holds a token of the server");
@@ -184,33 +193,6 @@ fn approle(mut table: Reader<'_>) -> SessionMethod {
     }
 }
 
-fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
-    let role = table.value("role").unwrap_or_default();
-    let pair = (table.locate("client_cert"), table.locate("client_key"));
-    let certificate = table.file("client_cert").zip(table.key_file("client_key"));
-    match pair {
-        (Some(_), None) => table.missing("client_key", "the private key that belongs to client_cert"),
-        (None, Some(_)) => table.missing("client_cert", "the certificate that belongs to client_key"),
-        (None, None) if server.is_some_and(|server| server.client.tls.identity.is_none()) => {
-            table.missing(
-                "client_cert",
-                "the certificate to log in with, and client_key; the server's section has none",
-            );
-        }
-        _ => {}
-    }
-    if let Some(server) = server
-        && !matches!(&server.client.address, ServerAddress::Url(url) if url.scheme() == "https")
-    {
-        let message = "a client certificate needs TLS";
-        let advice = "log in to an https:// address, or by another method";
-        table.scope.diagnostics.error(table.at, &table.path, message, advice);
-    }
-    table.finish();
-    let certificate = certificate.map(|(certificate, key)| ClientCertificate { certificate, key });
-    SessionMethod { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
-}
-
 /// Reads the path of a file that may appear after the start: the session waits for it, and may remove it.
 fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str, is_removed: bool) -> PathBuf {
     let text = table.required(name, meaning);
@@ -284,7 +266,7 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
             }
             does
         }
-        IdentityMethod::Certificate => {
+        IdentityMethod::Certificate { .. } => {
             let identity = session.upstream.client.tls.identity.as_ref();
             let certificate = identity.map(|identity| identity.certificate.display().to_string()).unwrap_or_default();
             vec![format!("authenticates with the client certificate {}", describe_value("client_cert", &certificate))]

@@ -15,7 +15,7 @@ use super::need::{Need, NeedKind, PathUse};
 use super::tree::quote;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 116] = [
+pub const REFERENCE_KEYS: [&str; 118] = [
     "acl.client_ca_file",
     "acl.data_dir",
     "acl.etcd.ca_file",
@@ -59,8 +59,10 @@ pub const REFERENCE_KEYS: [&str; 116] = [
     "certificate.*.key_id",
     "certificate.*.password_file",
     "certificate.*.pkcs12",
+    "certificate.*.spiffe_id",
     "certificate.*.uri_sans",
     "certificate.*.valid_principals",
+    "certificate.*.workload_api",
     "gateway.ca_file",
     "gateway.listen",
     "gateway.local_token_file",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keyward_agent::api_proxy::ApiProxyOptions;
 use keyward_agent::callers::CallerPolicy;
-use keyward_agent::certificates::CertificateOptions;
+use keyward_agent::certificates::{CertificateOptions, CertificateRequest, RenewalPolicy, X509SvidOptions};
 use keyward_agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions, SecretRequest};
 use keyward_agent::sinks::SinkOptions;
 use keyward_agent::systemd_credentials::GrantRule;
@@ -102,15 +102,45 @@ pub struct Template {
     pub secrets: SecretSettings,
 }
 
-/// A certificate of a PKI engine, in files.
+/// A certificate in files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Name of the session that requests it.
-    pub session: String,
+    /// Its issuer.
+    pub issuer: CertificateIssuer,
     /// Options of the certificate, with its name.
     pub options: CertificateOptions,
+}
+
+/// Issuer of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CertificateIssuer {
+    /// An engine of a session's server.
+    Engine(Box<EngineCertificate>),
+    /// SPIFFE's Workload API.
+    WorkloadApi(X509SvidOptions),
+}
+
+/// Requests of a certificate to an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineCertificate {
+    /// Name of the session that requests it.
+    pub session: String,
     /// Settings of its session's secrets.
     pub secrets: SecretSettings,
+    /// The request that issues it.
+    pub request: CertificateRequest,
+    /// Times at which it is replaced.
+    pub renewal: RenewalPolicy,
+}
+
+impl Certificate {
+    /// Returns the requests to an engine; `None` for a certificate of another issuer.
+    pub fn engine(&self) -> Option<&EngineCertificate> {
+        match &self.issuer {
+            CertificateIssuer::Engine(engine) => Some(engine),
+            CertificateIssuer::WorkloadApi(_) => None,
+        }
+    }
 }
 
 /// Settings of the secrets of a session, which all that read them share.

@@ -106,7 +106,8 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
         (None, Some(_)) => reader.missing("client_cert", "the certificate that belongs to client_key"),
         _ => {}
     }
-    let identity = certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key });
+    let identity =
+        certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key, is_awaited: false });
     TlsOptions {
         ca_file: reader.file("ca_file"),
         ca_pem: None,

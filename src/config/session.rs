@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use keyward_agent::certificates::CertificateOptions;
 use keyward_agent::identity::IdentityMethod;
 use keyward_agent::login;
 use keyward_agent::server_client::{ServerClientOptions, ServerKind};
@@ -19,16 +20,16 @@ use super::values::{self, ValueError, did_you_mean, invalid};
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
 const SEAL_KEY: usize = 32;
 
-/// Reads one session; `None` if its server does not exist, which is reported.
+/// Reads one session; `None` if its server does not exist, which is reported. It may log in with one of these certificates.
 pub(super) fn read(
     name: String,
     mut reader: Reader<'_>,
-    servers: &[ServerClientOptions],
+    (servers, certificates): (&[ServerClientOptions], &[&CertificateOptions]),
     state_dir: Option<&Path>,
 ) -> Option<Session> {
     let mut upstream = server(&mut reader, servers);
     let is_consul = upstream.as_ref().is_some_and(|server| server.kind == ServerKind::Consul);
-    let method = method::read(&mut reader, upstream.as_ref());
+    let method = method::read(&mut reader, upstream.as_ref(), certificates);
     let method_kind = method.auth_method();
     if let (Some(upstream), Some(certificate)) = (&mut upstream, method.certificate) {
         upstream.client.tls.identity = Some(certificate);

@@ -32,8 +32,8 @@ pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TemplateDefaults {
     interval: Duration,
-    /// Quiet time before a command that several templates have.
-    command_debounce: Duration,
+    /// Quiet time before a command that several outputs have.
+    pub(super) command_debounce: Duration,
     /// Time between writes whose result tells no end.
     rewrite_interval: Option<Duration>,
     /// Time between polls of the versions of secrets; `None` for never.

@@ -1,13 +1,14 @@
-//! `[session.NAME.jwt]` with a token of SPIFFE's Workload API.
+//! Keys of SPIFFE's Workload API: `[session.NAME.jwt]` with its token, and `[certificate.NAME]` of the kind `spiffe`.
 
 use std::path::PathBuf;
 
+use keyward_agent::certificates::X509SvidOptions;
 use keyward_agent::identity::WorkloadApiOptions;
 
 use super::reader::Reader;
 use super::values::{ValueError, invalid};
 
-/// Key that takes the token from the Workload API instead of a file.
+/// Key of the API's socket.
 const KEY: &str = "workload_api";
 
 /// Returns true if the table takes its token from the Workload API.
@@ -29,6 +30,15 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, Workloa
     reader.finish();
     let audience = audience.map(|text| text.value).unwrap_or_default();
     (role, WorkloadApiOptions { socket: socket.unwrap_or_default(), audience, spiffe_id })
+}
+
+/// Reads the parameters of a certificate.
+pub(super) fn read_certificate(reader: &mut Reader<'_>) -> X509SvidOptions {
+    if !reader.has(KEY) {
+        reader.missing(KEY, "the socket of SPIFFE's agent, such as \"unix:///run/spire/sockets/agent.sock\"");
+    }
+    let socket = reader.parse_text(KEY, socket).unwrap_or_default();
+    X509SvidOptions { socket, spiffe_id: reader.parse_text("spiffe_id", spiffe_id) }
 }
 
 /// Parses the address of a socket, as `SPIFFE_ENDPOINT_SOCKET` has it (spiffe.io, "SPIFFE Workload Endpoint").
@@ -55,6 +65,17 @@ fn spiffe_id(text: &str) -> Result<String, ValueError> {
         return Ok(text.to_owned());
     }
     invalid("is not the id of a workload", "write \"spiffe://TRUST_DOMAIN/PATH\"")
+}
+
+/// Describes a certificate for `keyward check`.
+pub(super) fn describe_certificate(
+    options: &X509SvidOptions,
+    describe_value: &impl Fn(&str, &str) -> String,
+) -> String {
+    let socket = describe_value(KEY, &options.socket.display().to_string());
+    let id = options.spiffe_id.as_ref().map(|id| describe_value("spiffe_id", id));
+    let id = id.unwrap_or_else(|| "of its own identity".to_owned());
+    format!("takes the certificate {id} with its key from SPIFFE's Workload API at {socket}")
 }
 
 /// Describes the proof for `keyward check`.

@@ -16,7 +16,7 @@ metric_set! {
         pub(crate) issued: Family<IssuedCertificateLabels, Gauge> = "keyward_issued_certificate_issued_timestamp_seconds";
         /// Expiry of an issued certificate, in seconds since 1970.
         pub(crate) expiry: Family<IssuedCertificateLabels, Gauge> = "keyward_issued_certificate_expiry_timestamp_seconds";
-        /// Time at which an issued certificate is to be replaced, in seconds since 1970.
+        /// Time at which an issued certificate is to be replaced, in seconds since 1970; absent where SPIFFE's Workload API decides.
         pub(crate) renewal: Family<IssuedCertificateLabels, Gauge> = "keyward_issued_certificate_renewal_timestamp_seconds";
         /// Requests of a certificate. `outcome` is `ok` or `failed`.
         pub(crate) requests: Family<IssuedCertificateRunLabels, Counter> = "keyward_issued_certificate_requests";

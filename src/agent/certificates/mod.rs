@@ -1,4 +1,5 @@
-//! Certificates of PKI and SSH engines: requested with a key that is made here, written together with it, and replaced before their end.
+//! Certificates with their keys: of PKI and SSH engines, requested with a key that is made here, and of SPIFFE's Workload API; written
+//! together with the key, and replaced before their end.
 //!
 //! `policy` decides when a certificate is replaced, and is pure; `task` acts.
 
@@ -30,7 +31,9 @@ pub use self::pki::PkiSubject;
 pub use self::policy::{RenewAt, RenewalPolicy, Window};
 pub use self::request::{CertificateRequest, CertificateSubject};
 pub use self::ssh::SshSubject;
-pub use self::task::{CertificateDeps, CertificateTask};
+pub use self::task::{CertificateDeps, CertificateIssuer, CertificateTask, EngineOptions, X509SvidOptions};
+
+use std::time::Duration;
 
 use keyward_machine::command::EnvVars;
 
@@ -43,14 +46,12 @@ pub use crate::ssh::SshCertificateKind;
 pub struct CertificateOptions {
     /// Name in log events, metrics and the status.
     pub name: String,
-    /// The request that issues it.
-    pub request: CertificateRequest,
     /// Its files.
     pub output: CertificateOutput,
-    /// Times at which it is replaced.
-    pub renewal: RenewalPolicy,
     /// Command that runs after the files have changed.
     pub command: Option<OutputCommand>,
+    /// Quiet time before a command that several outputs share.
+    pub command_debounce: Duration,
     /// Variables that the command gets.
     pub variables: EnvVars,
     /// Reaction to files that are deleted or changed from outside.

@@ -1,8 +1,11 @@
 //! Task that keeps one certificate in its files. Each certificate has its own, so that a failure delays no other.
 
+mod issuer;
 mod delivery;
 mod report;
 mod requests;
+
+pub use self::issuer::{CertificateIssuer, EngineOptions, X509SvidOptions};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,21 +27,16 @@ use super::facts::Unusable;
 use super::issued::IssuedCertificate;
 use super::metrics::IssuedCertificateMetrics;
 use super::output::{NotReused, WriteError};
-use crate::output_command::{CommandRunner, EarlierCommand, restore_command};
+use crate::identity::{WorkloadApiError, X509Svid};
+use crate::output_command::{EarlierCommand, SharedCommandRunner, SharedCommands, restore_command};
 use crate::output_watch::{OutputWatch, RestoreBackoff, WatchedOutputs};
-use crate::rotation::RotationHandle;
-use crate::secrets::{RetrySchedule, SecretRegistry};
-use crate::token::{Token, TokenWatch};
+use issuer::Issuer;
 
 /// Collaborators of a [`CertificateTask`].
 #[derive(Debug)]
 pub struct CertificateDeps {
     /// Publishes that the files are written.
     pub publisher: CredentialPublisher<ProvidedEnv>,
-    /// Registry of the session's secrets: its server, its token and its budgets.
-    pub registry: SecretRegistry,
-    /// Receives requests to replace the certificate at once.
-    pub rotation: RotationHandle,
     /// Source of the current time.
     pub clock: Clock,
     /// Reports whether the files hold a valid certificate.
@@ -49,6 +47,8 @@ pub struct CertificateDeps {
     pub outputs: OutputWatch,
     /// Starts the command.
     pub launcher: Launcher,
+    /// Runs a command that several outputs share once for all of them.
+    pub commands: SharedCommands,
 }
 
 /// Keeps one certificate.
@@ -58,9 +58,7 @@ pub struct CertificateTask {
     deps: CertificateDeps,
     /// Digest of the settings with which certificates are requested.
     digest: String,
-    tokens: TokenWatch,
-    token: Option<Arc<Token>>,
-    retries: RetrySchedule,
+    issuer: Issuer,
     current: Option<Current>,
     clock_changes: ClockChanges,
     write_backoff: Backoff,
@@ -69,7 +67,7 @@ pub struct CertificateTask {
     /// The files have changed, and the command has not succeeded since, in this task or an earlier one.
     command_pending: bool,
     is_command_abandoned: bool,
-    commands: CommandRunner,
+    command: Option<SharedCommandRunner>,
     /// Watch the files for changes by others.
     watched: WatchedOutputs,
     /// Time of the next check of the files, after an event on them.
@@ -103,12 +101,14 @@ struct RequestError {
     text: String,
 }
 
+#[derive(Debug)]
 enum Event {
     TokenChanged,
     SessionEnded,
+    RotationRequested,
+    SvidReceived(Box<Result<X509Svid, WorkloadApiError>>),
     CertificateEnded,
     RequestDue,
-    RotationRequested,
     DeliveryDue,
     ClockChanged,
     FilesChanged,
@@ -117,24 +117,24 @@ enum Event {
 
 impl CertificateTask {
     /// Creates a task. Reads and requests nothing yet.
-    pub fn new(options: CertificateOptions, deps: CertificateDeps) -> Self {
-        let session = deps.registry.deps();
-        let digest = options.request.digest(session.upstream.address(), session.namespace.as_deref());
-        let tokens = session.tokens.clone();
-        let now = deps.clock.now();
+    pub fn new(options: CertificateOptions, issuer: CertificateIssuer, deps: CertificateDeps) -> Self {
+        let issuer = Issuer::new(issuer, &deps.clock);
+        let command = options.command.clone().map(|command| {
+            let CertificateDeps { commands, launcher, clock, .. } = &deps;
+            let (variables, debounce) = (options.variables.clone(), options.command_debounce);
+            SharedCommandRunner::new(commands, command, variables, debounce, launcher.clone(), clock.clone())
+        });
         deps.health.set_target(options.output.path.display().to_string());
         Self {
-            digest,
-            tokens,
-            token: None,
-            retries: RetrySchedule::new(now),
+            digest: issuer.digest(),
+            issuer,
             current: None,
             clock_changes: deps.clock.changes(),
             write_backoff: Backoff::new(RETRY_BASE, RETRY_MAX),
             deliver_at: None,
             command_pending: false,
             is_command_abandoned: false,
-            commands: CommandRunner::new(deps.launcher.clone(), deps.clock.clone()),
+            command,
             watched: WatchedOutputs::new(deps.outputs.clone()),
             check_at: None,
             restore_backoff: RestoreBackoff::default(),
@@ -156,17 +156,19 @@ impl CertificateTask {
         let _: Option<()> = stop.run_until_cancelled(self.work()).await;
         // Nothing cancels a write in its thread: it could replace the files of the task that follows.
         while self.write.join_next().await.is_some() {}
-        self.commands.finish().await;
+        if let Some(command) = &mut self.command {
+            command.finish().await;
+        }
         self.deps.metrics.get::<IssuedCertificateMetrics>().remove_gauges(&self.options.name);
     }
 
     async fn work(&mut self) {
-        self.update_token();
+        self.issuer.update_token(self.deps.clock.now());
         self.deliver(false).await;
         self.report();
         loop {
             match self.wait().await {
-                Event::TokenChanged => self.update_token(),
+                Event::TokenChanged => self.issuer.update_token(self.deps.clock.now()),
                 // Nothing can be requested any more, and what is there stays.
                 Event::SessionEnded => std::future::pending().await,
                 Event::CertificateEnded => self.record_end(),
@@ -175,6 +177,7 @@ impl CertificateTask {
                     self.record_rotation();
                     self.rotate().await;
                 }
+                Event::SvidReceived(received) => self.take_svid(*received),
                 Event::FilesChanged => self.check_at = Some(self.restore_backoff.check_at(&self.deps.clock)),
                 Event::CheckDue => self.check_files().await,
                 Event::ClockChanged => self.follow_clock(),
@@ -192,8 +195,7 @@ impl CertificateTask {
             // The end comes first, so that it is reported in time while other events follow each other.
             biased;
             () = clock.sleep_until_some(ends) => Event::CertificateEnded,
-            changed = self.tokens.changed() => if changed.is_ok() { Event::TokenChanged } else { Event::SessionEnded },
-            () = self.deps.rotation.requested() => Event::RotationRequested,
+            event = self.issuer.event() => event,
             () = clock.sleep_until_some(request_at) => Event::RequestDue,
             () = clock.sleep_until_some(deliver_at) => Event::DeliveryDue,
             () = self.clock_changes.next() => Event::ClockChanged,
@@ -205,13 +207,13 @@ impl CertificateTask {
     /// Reads the files of an earlier process, and removes what interrupted writes left behind.
     async fn restore(&mut self) {
         let (output, digest) = (self.options.output.clone(), self.digest.clone());
-        let request = self.options.request.clone();
+        let request = self.issuer.request().cloned();
         let has_command = self.options.command.is_some();
         let now = self.deps.clock.now().wall;
         let restore = move || {
             let swept = output.sweep();
             let read = output.read(&digest, now).and_then(|certificate| {
-                let has_key = request.has_key(&certificate);
+                let has_key = request.is_none_or(|request| request.has_key(&certificate));
                 if has_key { Ok(certificate) } else { Err(NotReused::Unusable(Unusable::OtherKey)) }
             });
             (swept, restore_command(&output.path, has_command), read)
@@ -248,30 +250,9 @@ impl CertificateTask {
 
     /// Time of the next request; `None` while nothing can be requested, or what was requested is not written yet.
     fn request_at(&self) -> Option<ClockReading> {
-        self.token.as_ref()?;
         let now = self.deps.clock.now();
-        let not_before = self.retries.not_before();
-        match &self.current {
-            Some(current) if !current.certificate.has_ended(now.wall) => {
-                let earliest = now.wall_time_of(not_before);
-                let (life, unit) = (current.certificate.life(), current.certificate.unit());
-                let at = self.options.renewal.next_request(life, earliest, now.wall, unit);
-                let wait = at.duration_since(now.wall).unwrap_or_default();
-                current.is_written.then(|| (now + wait).later(not_before))
-            }
-            _ => Some(not_before.later(now)),
-        }
-    }
-
-    /// Reads the session's token. One that the server refused is not used again before its time; another one is.
-    fn update_token(&mut self) {
-        self.token = self.tokens.current().availability.available();
-        let refused = self.retries.refused_token();
-        if let (Some(token), Some(refused)) = (&self.token, refused)
-            && token.generation != refused
-        {
-            self.retries = RetrySchedule::new(self.deps.clock.now());
-        }
+        let valid = self.current.as_ref().filter(|current| !current.certificate.has_ended(now.wall));
+        self.issuer.request_at(valid, now)
     }
 }
 

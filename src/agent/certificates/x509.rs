@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, Unusable};
 use super::policy::Life;
+use crate::identity::X509Svid;
 use crate::secrets::{PemBlock, SecretFields};
 
 /// A key, leaf and chain that belong together.
@@ -55,6 +56,20 @@ impl X509Files {
             return Err(Unusable::OtherIssuer);
         }
         Self::new(key, &certificates, now)
+    }
+
+    /// Reads a certificate of SPIFFE's Workload API. The authorities of its domain follow its own chain, the issuer first.
+    pub(super) fn from_svid(svid: X509Svid, now: SystemTime) -> Result<(Facts, Self), Unusable> {
+        let key = SecretString::from(PemBlock::new("PRIVATE KEY", svid.key).to_pem());
+        let issuer =
+            svid.chain.last().and_then(|last| CertificateFacts::parse(last)).ok_or(Unusable::Malformed)?.issuer;
+        let mut authorities = svid.authorities;
+        let is_issuer = |der: &Vec<u8>| CertificateFacts::parse(der).is_some_and(|facts| facts.subject == issuer);
+        let at = authorities.iter().position(is_issuer).ok_or(Unusable::OtherIssuer)?;
+        authorities[..=at].rotate_right(1);
+        let certificates = svid.chain.into_iter().chain(authorities);
+        let blocks: Vec<_> = certificates.map(|der| PemBlock::new("CERTIFICATE", der)).collect();
+        Self::new(key, &blocks, now)
     }
 
     /// Reads the texts of files: the key, and the leaf with its chain after it.

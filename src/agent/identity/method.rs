@@ -33,7 +33,10 @@ pub enum IdentityMethod {
     /// A role id and its secret id.
     AppRole(AppRoleOptions),
     /// The client certificate of the connections to the server.
-    Certificate,
+    Certificate {
+        /// Its file, if it is written while the agent runs and may not be there yet.
+        awaited: Option<PathBuf>,
+    },
     /// A token of the server in this file, which is used without a login and never revoked.
     TokenFile(PathBuf),
 }
@@ -71,7 +74,7 @@ impl IdentityMethod {
             Self::AppRole(options) => {
                 Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace, consumed))
             }
-            Self::Certificate => Box::new(CertificateSource),
+            Self::Certificate { awaited } => Box::new(CertificateSource(awaited.clone())),
             Self::TokenFile(file) => Box::new(TokenFileSource(file.clone())),
         })
     }
@@ -113,12 +116,22 @@ impl IdentityMethod {
 }
 
 #[derive(Debug)]
-struct CertificateSource;
+struct CertificateSource(Option<PathBuf>);
 
 #[async_trait]
 impl IdentitySource for CertificateSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        Ok(IdentityProof::Certificate)
+        // A login without it would be refused, and would count.
+        match self.0.as_ref().filter(|file| !file.exists()) {
+            None => Ok(IdentityProof::Certificate),
+            Some(file) => Err(IdentityError {
+                kind: IdentityErrorKind::NotReady,
+                source_name: "client certificate",
+                message: format!("{} is not there yet", file.display()),
+                hint: Some("the running agent writes it as soon as it has the certificate"),
+                retry_after: None,
+            }),
+        }
     }
 
     fn describe(&self) -> String {

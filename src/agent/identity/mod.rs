@@ -71,6 +71,7 @@ pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 pub use shared_source::SharedSource;
 pub use token_origin::IdentityTokenOrigin;
 pub use workload_api::WorkloadApiOptions;
+pub(crate) use workload_api::{WorkloadApiError, X509Svid, X509SvidStream};
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -249,7 +249,10 @@ impl Api {
         let refuse = |status, text: &str| ApiError { status, message: format!("{text}{names}"), retry_after: None };
         let rotation = match (&query.certificate, rotations.len()) {
             (_, 0) => {
-                return Err(ApiError::new(StatusCode::NOT_FOUND, "this listener serves no session with a certificate"));
+                return Err(ApiError::new(
+                    StatusCode::NOT_FOUND,
+                    "this listener serves no session with a certificate of an engine",
+                ));
             }
             (None, 1) => rotations.remove(0),
             (None, _) => {

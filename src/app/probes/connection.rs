@@ -104,8 +104,8 @@ async fn connect(
 
 /// Makes a TLS connection and reports how long the certificate is valid.
 async fn check_certificate(stream: TcpStream, url: &Url, options: &ClientOptions) -> StepResult {
-    let config =
-        client_config(&options.tls).map_err(|error| Problem::new(ErrorCode::CertificateFile, format_chain(&error)))?;
+    let config = options.tls.follow(client_config)();
+    let config = config.map_err(|error| Problem::new(ErrorCode::CertificateFile, format_chain(&error)))?;
     let name = options.tls.server_name.as_deref().or(url.host_str()).unwrap_or_default();
     let failed = |cause: String| {
         let code = match connection_error_code(&cause) {

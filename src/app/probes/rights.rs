@@ -44,8 +44,10 @@ pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRi
             add(&path, any_of, format!("{part} {}", template.options.text.name));
         }
     }
-    for certificate in config.certificates.iter().filter(|certificate| certificate.session == session) {
-        add(&certificate.options.request.path(), WRITE, format!("certificate {}", certificate.options.name));
+    for certificate in &config.certificates {
+        if let Some(engine) = certificate.engine().filter(|engine| engine.session == session) {
+            add(&engine.request.path(), WRITE, format!("certificate {}", certificate.options.name));
+        }
     }
     for credential in config.credentials.iter().filter(|credential| credential.session == session) {
         add(&credential.path, READ, format!("credential {}", credential.name));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use keyward_agent::identity::IdentityMethod;
-use keyward_config::{Config, Environment, LoadOutcome, Need, NeedKind, PathUse};
+use keyward_config::{CertificateIssuer, Config, Environment, LoadOutcome, Need, NeedKind, PathUse};
 #[cfg(feature = "gateway")]
 use keyward_gateway::client_setup::{UserConfigFiles, client_variable_names};
 use keyward_http::client::{ClientOptions, ProxyMode, ServerAddress};
@@ -120,6 +120,11 @@ impl SandboxPlan {
     fn add_config(&mut self, config: &Config, environment: &Environment) {
         // DNS falls back to TCP for long responses.
         self.connect_to(53);
+        for certificate in &config.certificates {
+            if let CertificateIssuer::WorkloadApi(options) = &certificate.issuer {
+                self.read.insert(options.socket.clone());
+            }
+        }
         for session in &config.sessions {
             self.add_server(&session.upstream.client, environment);
             self.add_identity(&session.identity, environment);
@@ -182,7 +187,7 @@ impl SandboxPlan {
             // The readers of their keys record their files.
             IdentityMethod::Jwt(_)
             | IdentityMethod::AppRole(_)
-            | IdentityMethod::Certificate
+            | IdentityMethod::Certificate { .. }
             | IdentityMethod::TokenFile(_) => {}
         }
     }

@@ -105,7 +105,7 @@ impl Connection {
             address: at,
             tls: TlsOptions {
                 ca_file,
-                identity: identity.map(|(certificate, key)| ClientCertificate { certificate, key }),
+                identity: identity.map(|(certificate, key)| ClientCertificate { certificate, key, is_awaited: false }),
                 ..TlsOptions::default()
             },
             proxy: ProxyMode::Environment,

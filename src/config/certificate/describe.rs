@@ -9,26 +9,20 @@ use keyward_agent::output_command::OutputCommand;
 use keyward_telemetry::time_format::format_duration;
 
 use super::format_window;
-use crate::Certificate;
 use crate::values::describe_owner;
+use crate::{Certificate, CertificateIssuer, EngineCertificate, workload_api};
 
 /// Describes a certificate for `keyward check`, one clause per entry; `describe_value` replaces a value by its reference.
 pub(crate) fn describe(certificate: &Certificate, describe_value: impl Fn(&str, &str) -> String) -> Vec<String> {
-    let CertificateOptions { request, output, renewal, command, required, .. } = &certificate.options;
-    let subject = match &request.subject {
-        CertificateSubject::Pki(subject) => describe_pki(subject, &describe_value),
-        CertificateSubject::Ssh(subject) => describe_ssh(subject, &describe_value),
+    let CertificateOptions { output, command, required, .. } = &certificate.options;
+    let (issues, replaces) = match &certificate.issuer {
+        CertificateIssuer::Engine(engine) => describe_engine(engine, &describe_value),
+        CertificateIssuer::WorkloadApi(options) => (
+            workload_api::describe_certificate(options, &describe_value),
+            "replaces it when the API sends another one".to_owned(),
+        ),
     };
-    let ttl = request.ttl.map(|ttl| format!(", valid for {}", format_duration(ttl))).unwrap_or_default();
-    let key = match &request.key {
-        KeyOrigin::Generated(key_type) => format!("a key ({}) that is made here", key_type.name()),
-        KeyOrigin::File(path) => format!("the key in {}", describe_value("key_file", &path.display().to_string())),
-        KeyOrigin::Server => "a key that the server makes".to_owned(),
-    };
-    let mut does =
-        vec![
-            format!("requests {subject}{ttl}, from {} by session {}, for {key}", request.path(), certificate.session,),
-        ];
+    let mut does = vec![issues];
     let (key, what) = match &output.form {
         OutputForm::Folder => ("folder", "key.pem, cert.pem, chain.pem and fullchain.pem in the folder".to_owned()),
         OutputForm::Bundle => ("bundle", "certificate, chain and key in".to_owned()),
@@ -43,13 +37,7 @@ pub(crate) fn describe(certificate: &Certificate, describe_value: impl Fn(&str, 
     let attributes = &output.attributes;
     let owner = describe_owner(attributes.owner, attributes.group);
     does.push(format!("writes {what} {path}, mode {:04o}{owner}", attributes.mode));
-    let due = match renewal.renew_at {
-        None => "after 63 to 70 % of its life".to_owned(),
-        Some(RenewAt::Percent(percent)) => format!("after {percent} % of its life"),
-        Some(RenewAt::BeforeEnd(span)) => format!("{} before its end", format_duration(span)),
-    };
-    let window = renewal.window.map(|window| format!(", at {} UTC", format_window(window))).unwrap_or_default();
-    does.push(format!("replaces it {due}{window}, and uses it again after a restart"));
+    does.push(format!("{replaces}, and uses it again after a restart"));
     if let Some(OutputCommand { command, timeout }) = command {
         does.push(format!("after a change runs {}, for {} at most", command.join(" "), format_duration(*timeout)));
     }
@@ -57,6 +45,29 @@ pub(crate) fn describe(certificate: &Certificate, describe_value: impl Fn(&str, 
         does.push("is not required for readiness".to_owned());
     }
     does
+}
+
+/// Describes the requests to an engine, and their times.
+fn describe_engine(engine: &EngineCertificate, describe_value: &impl Fn(&str, &str) -> String) -> (String, String) {
+    let EngineCertificate { session, request, renewal, .. } = engine;
+    let subject = match &request.subject {
+        CertificateSubject::Pki(subject) => describe_pki(subject, describe_value),
+        CertificateSubject::Ssh(subject) => describe_ssh(subject, describe_value),
+    };
+    let ttl = request.ttl.map(|ttl| format!(", valid for {}", format_duration(ttl))).unwrap_or_default();
+    let key = match &request.key {
+        KeyOrigin::Generated(key_type) => format!("a key ({}) that is made here", key_type.name()),
+        KeyOrigin::File(path) => format!("the key in {}", describe_value("key_file", &path.display().to_string())),
+        KeyOrigin::Server => "a key that the server makes".to_owned(),
+    };
+    let issues = format!("requests {subject}{ttl}, from {} by session {session}, for {key}", request.path());
+    let due = match renewal.renew_at {
+        None => "after 63 to 70 % of its life".to_owned(),
+        Some(RenewAt::Percent(percent)) => format!("after {percent} % of its life"),
+        Some(RenewAt::BeforeEnd(span)) => format!("{} before its end", format_duration(span)),
+    };
+    let window = renewal.window.map(|window| format!(", at {} UTC", format_window(window))).unwrap_or_default();
+    (issues, format!("replaces it {due}{window}"))
 }
 
 /// Describes an X.509 certificate with its names.

@@ -11,7 +11,7 @@ use super::call::Client;
 use super::environment_proxy::EnvironmentProxies;
 use super::reqwest_resolver::{ConnectionRoute, Resolver};
 use super::{ClientOptions, ProxyMode, ServerAddress};
-use crate::tls::{CertificateError, FileBacked, client_config, plain_client_config};
+use crate::tls::{CertificateError, FileBacked, TlsOptions, client_config, plain_client_config};
 
 impl ClientOptions {
     /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.
@@ -20,7 +20,8 @@ impl ClientOptions {
         let resolver = Resolver::default();
         let route = ConnectionRoute::new(self, resolver.clone());
         let options = self.clone();
-        let http = FileBacked::new(self.tls.files(), move || options.build_http(&resolver))?;
+        let build = self.tls.follow(move |tls| options.build_http(tls, &resolver));
+        let http = FileBacked::new(self.tls.files(), build)?;
         Ok(Client::new(http, route, base, self.server(), self.response_timeout.max(self.connect_timeout)))
     }
 
@@ -70,7 +71,7 @@ impl ClientOptions {
         Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
     }
 
-    fn build_http(&self, resolver: &Resolver) -> Result<reqwest::Client, BuildError> {
+    fn build_http(&self, files: &TlsOptions, resolver: &Resolver) -> Result<reqwest::Client, BuildError> {
         let mut builder = reqwest::Client::builder()
             // reqwest would send the token and the body of a login on to another host: it removes five headers by name only.
             .redirect(reqwest::redirect::Policy::none())
@@ -87,7 +88,7 @@ impl ClientOptions {
             ServerAddress::Unix(path) => builder.no_proxy().unix_socket(path.as_path()),
             ServerAddress::Url(url) => {
                 if url.scheme() == "https" {
-                    tls = Some(client_config(&self.tls)?);
+                    tls = Some(client_config(files)?);
                 }
                 let resolver = match &self.tls.server_name {
                     // The verified name may differ from the host.
@@ -106,7 +107,7 @@ impl ClientOptions {
         };
         let tls = match tls {
             Some(tls) => tls,
-            None => plain_client_config(&self.tls)?,
+            None => plain_client_config(files)?,
         };
         let built = builder.tls_backend_preconfigured(tls).build();
         built.map_err(|error| BuildError::Client { cause: format_chain(&error.without_url()) })

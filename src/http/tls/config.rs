@@ -99,7 +99,7 @@ fn client_config_with(
     };
     let mut config = match &tls.identity {
         None => builder.with_no_client_auth(),
-        Some(ClientCertificate { certificate, key }) => {
+        Some(ClientCertificate { certificate, key, .. }) => {
             let (chain, private) = pair(certificate, key)?;
             builder.with_client_auth_cert(chain, private).map_err(|source| mismatch(certificate, key, source))?
         }

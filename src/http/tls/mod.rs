@@ -44,6 +44,8 @@ pub struct ClientCertificate {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+    /// The files may not be there yet: until then connections go without it.
+    pub is_awaited: bool,
 }
 
 /// A server's certificate and its key, both PEM files. Files that change are read again for the next connection.

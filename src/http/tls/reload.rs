@@ -146,8 +146,7 @@ pub struct ClientTls(FileBacked<Arc<rustls::ClientConfig>>);
 impl ClientTls {
     /// Reads the files.
     pub(crate) fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
-        let options = tls.clone();
-        FileBacked::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
+        FileBacked::new(tls.files(), tls.follow(|tls| client_config(tls).map(Arc::new))).map(Self)
     }
 
     /// The configuration for the next connection.
@@ -198,6 +197,20 @@ impl From<Arc<rustls::ServerConfig>> for ServerTls {
 }
 
 impl TlsOptions {
+    /// Returns a build from the files as they are then. A client certificate that is awaited is left out until its files have been of
+    /// use once; later ones that are not leave the last result in use.
+    pub fn follow<T, E, F: Fn(&Self) -> Result<T, E>>(&self, build: F) -> impl Fn() -> Result<T, E> + use<T, E, F> {
+        let options = self.clone();
+        let is_awaited = AtomicBool::new(self.identity.as_ref().is_some_and(|identity| identity.is_awaited));
+        move || match build(&options) {
+            Err(_) if is_awaited.load(Ordering::Relaxed) => build(&Self { identity: None, ..options.clone() }),
+            result => {
+                is_awaited.store(false, Ordering::Relaxed);
+                result
+            }
+        }
+    }
+
     /// The files and folders that it names.
     pub fn files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);

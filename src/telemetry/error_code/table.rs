@@ -122,8 +122,8 @@ error_codes! {
         "an environment variable or a setting of the identity source is missing or contradicts another",
         "set what the message names; docs/configuration.md lists the variables of each source";
     1121 IdentityDenied: "the identity source gives this machine no identity",
-        "no managed identity is assigned to the machine, or the named one is not among those assigned",
-        "assign the identity in Azure; it may take minutes to appear";
+        "no identity of the cloud is assigned to the machine, or the named one is not among those assigned; with SPIFFE, no registration entry fits keyward",
+        "assign the identity in the cloud, which may take minutes to show, or register keyward with SPIRE";
     1122 IdentityUnavailable: "the identity source cannot be reached or is not ready",
         "the metadata endpoint does not answer, is starting, or a proxy or firewall blocks it",
         "check that the endpoint in the message (169.254.169.254 on a VM) is reachable without a proxy; in a pod, that the identity webhook is set up";
@@ -231,10 +231,10 @@ error_codes! {
         "restore the file system or device (`ps -o stat,wchan,cmd PID` shows what it waits for), or restart the machine";
     1412 CertificateRefused: "the server refuses to issue a certificate",
         "the role does not exist, does not allow a name or this long a life, or requires another type of key",
-        "compare the names, `ttl` and `key_type` of the certificate with the role on the server (vault read MOUNT/roles/ROLE)";
-    1413 CertificateUnusable: "the server has issued a certificate that cannot be used",
-        "the answer lacks the certificate or its chain, belongs to another key, or has expired already",
-        "compare the clocks of this machine and of the server, and check the issuers of the PKI engine";
+        "compare the names, options, `ttl` and `key_type` of the certificate with the role on the server (vault read MOUNT/roles/ROLE)";
+    1413 CertificateUnusable: "a certificate that cannot be used has been issued",
+        "the answer lacks the certificate or its chain, belongs to another key, is for other names, or has expired already",
+        "compare the clocks of this machine and of the server, and check the issuers of the engine, or the authorities that SPIRE's agent has";
     1414 CertificateEnded: "a certificate has ended before another one could take its place",
         "requests have failed from the time of the replacement to the end of the certificate",
         "correct the cause of the failed requests, which the message names; the certificate is requested again by itself";

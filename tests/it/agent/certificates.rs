@@ -1,10 +1,12 @@
 //! Certificates that are requested, written and replaced, in driven time against the emulated PKI engine.
 
+mod commands;
 mod faults;
 mod pkcs12;
 mod reader;
 mod restarts;
 mod ssh;
+mod svids;
 mod year;
 
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use keyward_agent::certificates::{
-    CertificateDeps, CertificateOptions, CertificateOutput, CertificateRequest, CertificateSubject, CertificateTask,
-    KeyOrigin, KeyType, OutputForm, PkiSubject, RenewalPolicy,
+    CertificateDeps, CertificateIssuer, CertificateOptions, CertificateOutput, CertificateRequest, CertificateSubject,
+    CertificateTask, EngineOptions, KeyOrigin, KeyType, OutputForm, PkiSubject, RenewalPolicy,
 };
-use keyward_agent::output_command::OutputCommand;
+use keyward_agent::output_command::{OutputCommand, SharedCommands};
 use keyward_agent::output_watch::{OnMissing, OutputWatch};
 use keyward_agent::rotation::{Rotation, RotationRegistry};
 use keyward_agent::secrets::{SecretRegistry, SecretRegistryDeps};
@@ -44,6 +46,14 @@ fn world() -> World {
     world
 }
 
+/// A certificate, and the request that issues it.
+#[derive(Clone)]
+struct Wanted {
+    request: CertificateRequest,
+    renewal: RenewalPolicy,
+    options: CertificateOptions,
+}
+
 /// Certificates of one session, and the folder that they are in.
 struct Bench<'a> {
     world: &'a World,
@@ -51,6 +61,7 @@ struct Bench<'a> {
     registry: SecretRegistry,
     outputs: OutputWatch,
     rotations: RotationRegistry,
+    commands: SharedCommands,
     workers: JoinSet<()>,
     running: JoinSet<()>,
     stop: CancellationToken,
@@ -78,6 +89,7 @@ impl<'a> Bench<'a> {
             registry,
             outputs: OutputWatch::disabled(),
             rotations: RotationRegistry::default(),
+            commands: SharedCommands::default(),
             workers,
             running: JoinSet::new(),
             stop: CancellationToken::new(),
@@ -92,58 +104,72 @@ impl<'a> Bench<'a> {
         std::fs::read_to_string(self.path(name)).ok()
     }
 
-    /// Options of a certificate `web` of ten days.
+    /// A certificate `web` of ten days.
+    fn wanted(&self) -> Wanted {
+        let request = CertificateRequest {
+            mount: "pki".to_owned(),
+            role: "web".to_owned(),
+            ttl: Some(DAY * 10),
+            key: KeyOrigin::Generated(KeyType::EcP256),
+            subject: CertificateSubject::Pki(PkiSubject {
+                common_name: "web.example.com".to_owned(),
+                alt_names: vec!["www.example.com".to_owned()],
+                ip_sans: vec!["10.0.0.1".parse().unwrap()],
+                uri_sans: Vec::new(),
+            }),
+        };
+        Wanted { request, renewal: RenewalPolicy::default(), options: self.options() }
+    }
+
+    /// Options of the certificate `web`.
     fn options(&self) -> CertificateOptions {
         CertificateOptions {
             name: "web".to_owned(),
-            request: CertificateRequest {
-                mount: "pki".to_owned(),
-                role: "web".to_owned(),
-                ttl: Some(DAY * 10),
-                key: KeyOrigin::Generated(KeyType::EcP256),
-                subject: CertificateSubject::Pki(PkiSubject {
-                    common_name: "web.example.com".to_owned(),
-                    alt_names: vec!["www.example.com".to_owned()],
-                    ip_sans: vec!["10.0.0.1".parse().unwrap()],
-                    uri_sans: Vec::new(),
-                }),
-            },
             output: CertificateOutput {
                 path: self.path("web"),
                 form: OutputForm::Folder,
                 attributes: Attributes { mode: 0o640, owner: None, group: None },
             },
-            renewal: RenewalPolicy::default(),
             command: None,
+            command_debounce: Duration::from_secs(1),
             variables: EnvVars::default(),
             on_missing: OnMissing::Restore,
             required: true,
         }
     }
 
-    fn with_command(&self, line: &str) -> CertificateOptions {
-        let command = CommandSpec::shell_argv(line);
-        CertificateOptions { command: Some(OutputCommand { command, timeout: MINUTE }), ..self.options() }
+    fn with_command(&self, line: &str) -> Wanted {
+        let command = Some(OutputCommand { command: CommandSpec::shell_argv(line), timeout: MINUTE });
+        let wanted = self.wanted();
+        Wanted { options: CertificateOptions { command, ..wanted.options }, ..wanted }
     }
 
-    fn start(&mut self, options: CertificateOptions) {
+    fn start(&mut self, wanted: Wanted) {
+        let Wanted { request, renewal, options } = wanted;
+        let registry = self.registry.clone();
+        let rotation = self.rotations.register(&options.name, "web", self.world.clock.clone());
+        let engine = EngineOptions { request, renewal, registry, rotation };
+        self.start_of(CertificateIssuer::Engine(Box::new(engine)), options);
+    }
+
+    /// Starts a certificate of any issuer.
+    fn start_of(&mut self, issuer: CertificateIssuer, options: CertificateOptions) {
         let (publisher, _) = credential_channel("starting");
         let deps = CertificateDeps {
             publisher,
-            registry: self.registry.clone(),
-            rotation: self.rotations.register(&options.name, "web", self.world.clock.clone()),
             clock: self.world.clock.clone(),
             health: self.world.health.register(format!("certificate/{}", options.name), true, "starting"),
             metrics: self.world.metrics.clone(),
             outputs: self.outputs.clone(),
             launcher: Launcher::default(),
+            commands: self.commands.clone(),
         };
-        self.running.spawn(CertificateTask::new(options, deps).run(self.stop.clone()));
+        self.running.spawn(CertificateTask::new(options, issuer, deps).run(self.stop.clone()));
     }
 
     /// Starts the certificate, and waits until it is in place.
-    async fn ready(&mut self, options: CertificateOptions) {
-        self.start(options);
+    async fn ready(&mut self, wanted: Wanted) {
+        self.start(wanted);
         self.until(|bench| bench.reason().is_empty()).await;
     }
 
@@ -220,7 +246,7 @@ async fn key_leaf_and_chain_are_written_together() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let facts = bench.served();
     assert_eq!(facts.ends.duration_since(bench.now()).unwrap().as_secs() / 3600, 239);
     let text = |name: &str| bench.read(&format!("web/{name}")).unwrap();
@@ -244,9 +270,9 @@ async fn a_bundle_has_certificate_and_key_in_one_file() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    (options.output.form, options.output.attributes.mode) = (OutputForm::Bundle, 0o600);
-    bench.ready(options).await;
+    let mut wanted = bench.wanted();
+    (wanted.options.output.form, wanted.options.output.attributes.mode) = (OutputForm::Bundle, 0o600);
+    bench.ready(wanted).await;
     let bundle = bench.read("web").unwrap();
     fitting(&bundle, &bundle);
     assert!(bundle.starts_with("-----BEGIN CERTIFICATE-----") && bundle.ends_with("-----END PRIVATE KEY-----\n"));
@@ -258,7 +284,7 @@ async fn a_certificate_is_replaced_with_a_new_key_before_its_end() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let (key, first) = (bench.read("web/key.pem"), bench.served());
     sleep(DAY * 6).await;
     assert_eq!(bench.served(), first);
@@ -274,9 +300,9 @@ async fn a_certificate_of_some_seconds_makes_no_loop() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.ttl = Some(Duration::from_secs(5));
-    bench.start(options);
+    let mut wanted = bench.wanted();
+    wanted.request.ttl = Some(Duration::from_secs(5));
+    bench.start(wanted);
     sleep(MINUTE * 10).await;
     assert!((50..=61).contains(&bench.requests()), "{}", bench.requests());
 }
@@ -287,9 +313,9 @@ async fn every_type_of_key_is_signed() {
     let session = world.start();
     for (name, key_type) in KeyType::ALL {
         let mut bench = Bench::new(&world, &session);
-        let mut options = bench.options();
-        options.request.key = KeyOrigin::Generated(key_type);
-        bench.ready(options).await;
+        let mut wanted = bench.wanted();
+        wanted.request.key = KeyOrigin::Generated(key_type);
+        bench.ready(wanted).await;
         bench.served();
         assert_eq!(bench.state(), 0, "{name}");
         bench.end().await;
@@ -301,9 +327,9 @@ async fn a_key_of_a_file_stays_for_every_certificate() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.key = KeyOrigin::File(bench.path("own.pem"));
-    bench.start(options.clone());
+    let mut wanted = bench.wanted();
+    wanted.request.key = KeyOrigin::File(bench.path("own.pem"));
+    bench.start(wanted.clone());
     bench.until(|bench| bench.reason().contains("cannot read the key in ")).await;
     assert_eq!(bench.requests(), 0);
     let write = |bench: &Bench<'_>| {
@@ -318,15 +344,15 @@ async fn a_key_of_a_file_stays_for_every_certificate() {
     assert_eq!(bench.read("web/key.pem"), own);
     bench.end().await;
     let before = bench.requests();
-    bench.ready(options.clone()).await;
+    bench.ready(wanted.clone()).await;
     assert_eq!(bench.requests(), before, "it is used again");
     bench.end().await;
     std::fs::remove_file(bench.path("own.pem")).unwrap();
-    bench.ready(options.clone()).await;
+    bench.ready(wanted.clone()).await;
     assert_eq!(bench.requests(), before, "a key that cannot be read takes no certificate away");
     bench.end().await;
     write(&bench);
-    bench.start(options);
+    bench.start(wanted);
     bench.until(|bench| bench.requests() == before + 1 && bench.reason().is_empty()).await;
     assert_eq!(bench.read("web/key.pem"), bench.read("own.pem"));
     bench.served();
@@ -337,12 +363,12 @@ async fn a_server_may_make_the_key() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.key = KeyOrigin::Server;
-    bench.ready(options.clone()).await;
+    let mut wanted = bench.wanted();
+    wanted.request.key = KeyOrigin::Server;
+    bench.ready(wanted.clone()).await;
     let first = bench.served();
     bench.end().await;
-    bench.ready(options).await;
+    bench.ready(wanted).await;
     assert_eq!((bench.served(), bench.requests()), (first, 1));
 }
 
@@ -351,7 +377,7 @@ async fn a_rotation_on_request_waits_for_no_window_and_is_limited() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let mut accepted = 0;
     for _ in 0..10 {
         let before = bench.served();
@@ -373,7 +399,7 @@ async fn a_rotation_that_the_server_refuses_says_so_and_leaves_the_certificate()
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
     bench.rotation().request();
@@ -419,7 +445,7 @@ async fn files_that_others_change_are_restored_without_another_certificate() {
     let mut bench = Bench::new(&world, &session);
     bench.outputs = OutputWatch::default();
     bench.workers.spawn(bench.outputs.clone().run(CancellationToken::new()));
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     let changes: [fn(&Path); 3] = [
         |path| std::fs::remove_file(path).unwrap(),
@@ -434,7 +460,9 @@ async fn files_that_others_change_are_restored_without_another_certificate() {
         assert_eq!(bench.served(), first);
     }
     bench.end().await;
-    bench.ready(CertificateOptions { on_missing: OnMissing::Leave, ..bench.options() }).await;
+    let mut wanted = bench.wanted();
+    wanted.options.on_missing = OnMissing::Leave;
+    bench.ready(wanted).await;
     std::fs::remove_file(bench.path("web")).unwrap();
     let left = "keyward_output_changes_total{output=\"certificate/web\",outcome=\"left\"} 1";
     bench.until(|bench| bench.world.metrics.text().contains(left)).await;

@@ -327,6 +327,7 @@ async fn a_configured_client_certificate_is_sent() {
     let identity = client::ClientCertificate {
         certificate: clients.write("agent.pem", &certificate.pem()),
         key: clients.write("agent.key", &key.serialize_pem()),
+        is_awaited: false,
     };
     let options = client::TlsOptions { identity: Some(identity.clone()), ..trusting(&ours.ca_file()) };
     log_in_over(server(), options).await.unwrap();

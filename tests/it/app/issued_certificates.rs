@@ -158,7 +158,11 @@ fn a_listener_demands_certificates_of_the_authority_of_a_certificate() {
         let proxy = "\n[listener.vault]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n\
                      certificate = \"web\"\nclient_ca = \"web\"\n";
         let agent = Agent::ready(&world, &[], |text| text + CERTIFICATE + proxy);
-        let files = || ClientCertificate { certificate: agent.path("web/cert.pem"), key: agent.path("web/key.pem") };
+        let files = || ClientCertificate {
+            certificate: agent.path("web/cert.pem"),
+            key: agent.path("web/key.pem"),
+            is_awaited: false,
+        };
         let answer = |identity: Option<ClientCertificate>| -> std::io::Result<String> {
             let tls = TlsOptions { ca_file: Some(agent.path("web/chain.pem")), identity, ..TlsOptions::default() };
             let config = Arc::new(tls::client_config(&tls).unwrap());

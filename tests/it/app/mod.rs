@@ -24,3 +24,4 @@ mod rotation;
 mod service_manager;
 mod ssh_certificates;
 mod state_folder;
+mod workload_identity;

@@ -56,6 +56,7 @@ pub(crate) mod terraform;
 #[cfg(any(feature = "dev", feature = "gateway"))]
 pub(crate) mod tunnel;
 pub(crate) mod binary;
+pub(crate) mod workload_api;
 pub(crate) mod browser;
 pub(crate) mod systemd;
 #[cfg(feature = "dev")]

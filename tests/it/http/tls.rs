@@ -84,6 +84,7 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
                     identity: Some(ClientCertificate {
                         certificate: bundle.clone(),
                         key: folder.path().join("key.pem"),
+                        is_awaited: false,
                     }),
                     ..TlsOptions::default()
                 },
@@ -171,8 +172,11 @@ async fn a_server_with_authorities_for_clients_admits_theirs_alone_and_follows_t
     let tls = ServerTls::new(&served).unwrap();
     let (url, _servers) = serve_here(tls);
     let is_served = async |folder: Option<&Path>| {
-        let identity = folder
-            .map(|folder| ClientCertificate { certificate: folder.join("cert.pem"), key: folder.join("key.pem") });
+        let identity = folder.map(|folder| ClientCertificate {
+            certificate: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            is_awaited: false,
+        });
         let tls = TlsOptions { ca_file: Some(file("ca.pem")), identity, ..TlsOptions::default() };
         let client = options(&url, tls).build().unwrap();
         client.send(client.request(http::Method::GET, "")).await.is_ok()

@@ -20,7 +20,7 @@ pub(super) enum DeliveryError {
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error("the certificate's command failed")]
-    Command(#[source] CommandError),
+    Command(#[source] Arc<CommandError>),
     #[error("the writing task panicked; this is a bug in keyward")]
     Broken,
 }
@@ -90,8 +90,11 @@ impl CertificateTask {
             let has_command = self.options.command.is_some();
             self.write.spawn_blocking(move || output.write(&certificate, &digest, has_command));
             let Some(Ok(outcome)) = self.write.join_next().await else { return Err(DeliveryError::Broken) };
-            // The last step of a write comes after the new files are in place.
+            // The last step of a write comes after the new files are in place. No run that has begun is for them.
             self.command_pending |= has_command && outcome.is_err();
+            if let Some(command) = self.command.as_mut().filter(|_| !matches!(outcome, Ok(Outcome::Unchanged))) {
+                command.record_change();
+            }
             let outcome = outcome?;
             self.watch_files().await;
             if let Some(current) = &mut self.current {
@@ -103,9 +106,8 @@ impl CertificateTask {
                 self.record_write(is_restoring);
             }
         }
-        if let Some(command) = self.options.command.clone().filter(|_| self.command_pending) {
-            let path = self.options.output.path.clone();
-            let result = self.commands.run(command, &self.options.variables, &path).await;
+        if let Some(command) = self.command.as_mut().filter(|_| self.command_pending) {
+            let result = command.run(&self.options.output.path).await;
             let metrics = self.deps.metrics.get::<IssuedCertificateMetrics>();
             metrics.count_command(&self.options.name, result.is_ok());
             result.map_err(DeliveryError::Command)?;

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use keyward_credentials::credential_watch::Availability;
 use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
@@ -42,7 +41,7 @@ impl CertificateTask {
             Some(current) => {
                 let ended = format_rfc3339(current.certificate.life().ends);
                 let why = self.request_error.as_ref().map_or_else(
-                    || self.missing_token().unwrap_or_else(|| "another one is being requested".to_owned()),
+                    || self.issuer.missing().unwrap_or_else(|| "another one is being requested".to_owned()),
                     |error| error.text.clone(),
                 );
                 health.set_failed(ErrorCode::CertificateEnded, format!("the certificate has ended at {ended}: {why}"));
@@ -51,7 +50,7 @@ impl CertificateTask {
                 self.set_retry();
                 self.set_state(ENDED);
             }
-            None => match (&self.request_error, self.missing_token()) {
+            None => match (&self.request_error, self.issuer.missing()) {
                 (Some(RequestError { code, text }), _) => {
                     health.set_failed(*code, text.as_str());
                     self.set_retry();
@@ -76,45 +75,39 @@ impl CertificateTask {
         }
     }
 
-    /// Returns the reason why the session has no token; `None` if it has one.
-    pub(super) fn missing_token(&self) -> Option<String> {
-        self.tokens.read(|state| match &state.availability {
-            Availability::Available(_) => None,
-            Availability::Unavailable { reason, .. } => Some(format!("waiting for a token: {reason}")),
-        })
-    }
-
     fn set_retry(&self) {
-        if self.token.is_some() && self.request_error.is_some() {
-            self.deps.health.set_retry_at(self.retries.not_before());
+        if self.request_error.is_some()
+            && let Some(at) = self.issuer.retry_at()
+        {
+            self.deps.health.set_retry_at(at);
         }
     }
 
     /// Describes the certificate for operators.
     fn describe(&self, current: &Current) -> String {
-        let names = self.options.request.names().join(", ");
+        let names = self.issuer.names().join(", ");
         let (serial, ends) = (current.certificate.serial(), format_rfc3339(current.certificate.life().ends));
-        let next = format_rfc3339(self.renewal_time(current));
-        format!("{names}; serial {serial}; ends at {ends}; replaced at {next}")
+        let next = self.renewal_time(current).map_or_else(
+            || "replaced when the Workload API sends another one".to_owned(),
+            |at| format!("replaced at {}", format_rfc3339(at)),
+        );
+        format!("{names}; serial {serial}; ends at {ends}; {next}")
     }
 
     fn entry(&self, current: &Current) -> CertificateEntry {
         let life = current.certificate.life();
         CertificateEntry {
-            names: self.options.request.names(),
+            names: self.issuer.names(),
             serial: current.certificate.serial(),
             begins: Some(life.begins.into()),
             expires: Some(life.ends.into()),
-            replaced_at: Some(self.renewal_time(current).into()),
+            replaced_at: self.renewal_time(current).map(Into::into),
         }
     }
 
-    /// Time at which the certificate is to be replaced, or was.
-    fn renewal_time(&self, current: &Current) -> SystemTime {
-        let now = self.deps.clock.now();
-        let not_before = now.wall_time_of(self.retries.not_before());
-        let (life, unit) = (current.certificate.life(), current.certificate.unit());
-        self.options.renewal.next_request(life, not_before, now.wall, unit)
+    /// Time at which the certificate is to be replaced, or was; `None` where the issuer decides.
+    fn renewal_time(&self, current: &Current) -> Option<SystemTime> {
+        self.issuer.renewal_time(&current.certificate, self.deps.clock.now())
     }
 
     fn set_times(&self, current: &Current) {
@@ -122,9 +115,8 @@ impl CertificateTask {
         let life = current.certificate.life();
         let now = self.deps.clock.now();
         let issued = current.issued.map_or(life.begins, |at| now.wall_time_of(at));
-        let times =
-            [(&metrics.issued, issued), (&metrics.expiry, life.ends), (&metrics.renewal, self.renewal_time(current))];
-        for (gauge, time) in times {
+        let renewal = self.renewal_time(current).map(|at| (&metrics.renewal, at));
+        for (gauge, time) in [(&metrics.issued, issued), (&metrics.expiry, life.ends)].into_iter().chain(renewal) {
             let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             gauge.get_or_create(&self.label()).set(i64::try_from(seconds).unwrap_or(i64::MAX));
         }
@@ -190,8 +182,12 @@ impl CertificateTask {
 
     pub(super) fn record_issue(&mut self, issued: &IssuedCertificate, now: ClockReading) {
         let certificate = &self.options.name;
-        let (serial, expires) = (issued.serial(), format_rfc3339(issued.life().ends));
-        tracing::info!(event = "certificate.issued", certificate, serial, expires, "the server issued a certificate");
+        let before = self.current.as_ref().map(|current| current.certificate.fingerprint());
+        // The Workload API sends the same one again when the authorities of its domain change.
+        if before != Some(issued.fingerprint()) {
+            let (serial, expires) = (issued.serial(), format_rfc3339(issued.life().ends));
+            tracing::info!(event = "certificate.issued", certificate, serial, expires, "a certificate was issued");
+        }
         if let Some(lasted_seconds) = self.request_outage.record_success(now) {
             tracing::info!(
                 event = "certificate.recovered",

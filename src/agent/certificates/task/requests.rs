@@ -1,20 +1,25 @@
 //! Requests of a certificate, and what follows a failed one.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use keyward_credentials::backoff::random_unit;
+use keyward_machine::clock::ClockReading;
 use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_rfc3339;
 
+use super::issuer::{Engine, Issuer, X509SvidOptions};
 use super::{CertificateTask, RequestError};
 use crate::certificates::facts::Unusable;
 use crate::certificates::issued::IssuedCertificate;
 use crate::certificates::key::PrepareError;
 use crate::certificates::metrics::IssuedCertificateMetrics;
-use crate::certificates::request::PreparedRequest;
+use crate::certificates::request::{CertificateRequest, PreparedRequest};
+use crate::certificates::x509::X509Files;
+use crate::identity::{WorkloadApiError, X509Svid, X509SvidStream};
 use crate::rotation::RotatedCertificate;
-use crate::secrets::{Permit, ReadFailure};
+use crate::secrets::{Permit, ReadFailure, SecretRegistry};
 use crate::server_client::{CallError, TokenVerdict};
 use crate::token::Token;
 
@@ -25,6 +30,8 @@ enum IssueError {
     Call { path: String, source: CallError },
     #[error("the answer of {path} cannot be used: {reason}")]
     Unusable { path: String, reason: Unusable },
+    #[error("the Workload API at {} gives no certificate{}", socket.display(), hint(source))]
+    WorkloadApi { socket: PathBuf, source: WorkloadApiError },
     #[error(transparent)]
     Prepare(PrepareError),
     #[error("the task that makes the key panicked; this is a bug in keyward")]
@@ -41,17 +48,33 @@ impl IssueError {
             Self::Unusable { .. } => Some(ErrorCode::CertificateUnusable),
             Self::Prepare(PrepareError::Sign(_) | PrepareError::NoSshKey) => Some(ErrorCode::InvalidValue),
             Self::Prepare(_) => Some(ErrorCode::CertificateFile),
+            Self::WorkloadApi { source, .. } => Some(match source {
+                WorkloadApiError::Refused { status: 403, .. } => ErrorCode::IdentityDenied,
+                WorkloadApiError::TooLarge | WorkloadApiError::Unreadable(_) => ErrorCode::CertificateUnusable,
+                _ => ErrorCode::IdentityUnavailable,
+            }),
             Self::Broken => None,
         }
+    }
+}
+
+/// Advice for an answer that has a usual cause.
+fn hint(error: &WorkloadApiError) -> &'static str {
+    match error {
+        WorkloadApiError::Refused { status: 403, .. } => {
+            " (no registration entry has selectors that fit this process: its user, unit, path or pod)"
+        }
+        _ => "",
     }
 }
 
 impl CertificateTask {
     /// Requests and delivers another certificate, whatever the time, and tells the outcome to those that have asked.
     pub(super) async fn rotate(&mut self) {
+        let Issuer::Engine(engine) = &self.issuer else { return };
         let before = self.current.as_ref().map(|current| current.certificate.fingerprint().to_owned());
         // In an outage, callers that ask cost no more calls than the retries of the session's secrets.
-        let may_call = self.request_error.is_none() || self.deps.registry.may_retry();
+        let may_call = self.request_error.is_none() || engine.options.registry.may_retry();
         if may_call {
             self.request().await;
         }
@@ -76,40 +99,95 @@ impl CertificateTask {
             (None, _) => Err(format!("the certificate was not replaced: {}", self.reason_of_no_certificate())),
         };
         self.report();
-        self.deps.rotation.complete(outcome);
+        if let Issuer::Engine(engine) = &self.issuer {
+            engine.options.rotation.complete(outcome);
+        }
     }
 
     fn reason_of_no_certificate(&self) -> String {
-        match (self.missing_token(), &self.request_error) {
+        match (self.issuer.missing(), &self.request_error) {
             (Some(reason), _) => reason,
             (None, Some(error)) => ErrorCode::tag(error.code, &error.text),
             (None, None) => "it was not requested".to_owned(),
         }
     }
 
-    /// Requests a certificate with a new key.
+    /// Requests a certificate.
     pub(super) async fn request(&mut self) {
-        let prepared = match self.prepare().await {
+        match &mut self.issuer {
+            Issuer::Engine(engine) => {
+                let (request, registry) = (engine.options.request.clone(), engine.options.registry.clone());
+                self.request_of_engine(request, registry).await;
+            }
+            Issuer::WorkloadApi(api) => {
+                let options = api.disconnect();
+                self.connect(options).await;
+            }
+        }
+    }
+
+    /// Requests a certificate with a new key.
+    async fn request_of_engine(&mut self, request: CertificateRequest, registry: SecretRegistry) {
+        let prepared = match self.prepare(&request).await {
             Ok(prepared) => prepared,
             Err(error) => return self.record_request_failure(&error),
         };
-        let registry = self.deps.registry.clone();
-        let path = self.options.request.path();
-        let permit = self.wait_for_answer(registry.circuit_breaker().acquire(&path)).await;
+        let permit = self.wait_for_answer(registry.circuit_breaker().acquire(&request.path())).await;
         // The token may have changed during the wait.
-        self.update_token();
-        let Some(token) = self.token.clone() else { return };
-        match self.issue(&token, prepared, permit).await {
+        self.issuer.update_token(self.deps.clock.now());
+        let Issuer::Engine(engine) = &self.issuer else { return };
+        let Some(token) = engine.token.clone() else { return };
+        match self.issue(&token, &request, prepared, (&registry, permit)).await {
             Ok(certificate) => {
-                let now = self.deps.clock.now();
-                self.count_request(true);
                 // Not at once again, however short its life is.
-                self.retries.record_success(now + MIN_INTERVAL);
-                self.record_issue(&certificate, now);
-                self.set_current(certificate, Some(now));
+                let now = self.deps.clock.now();
+                if let Issuer::Engine(engine) = &mut self.issuer {
+                    engine.retries.record_success(now + MIN_INTERVAL);
+                }
+                self.accept(certificate);
             }
             Err(error) => self.record_request_failure(&error),
         }
+    }
+
+    /// Calls the Workload API, which then sends certificates.
+    async fn connect(&mut self, options: X509SvidOptions) {
+        let opening = X509SvidStream::open(&options.socket, options.spiffe_id.as_deref());
+        let opened = self.wait_for_answer(opening).await;
+        match (opened, &mut self.issuer) {
+            (Ok(stream), Issuer::WorkloadApi(api)) => api.connected(stream, self.deps.clock.now()),
+            (Err(source), _) => {
+                self.record_request_failure(&IssueError::WorkloadApi { socket: options.socket, source });
+            }
+            (Ok(_), Issuer::Engine(_)) => {}
+        }
+    }
+
+    /// Takes a certificate that the Workload API has sent, or the end of its answer.
+    pub(super) fn take_svid(&mut self, received: Result<X509Svid, WorkloadApiError>) {
+        let Issuer::WorkloadApi(api) = &mut self.issuer else { return };
+        let socket = api.options.socket.clone();
+        let read =
+            received.map_err(|source| IssueError::WorkloadApi { socket: socket.clone(), source }).and_then(|svid| {
+                let read = X509Files::from_svid(svid, self.deps.clock.now().wall);
+                let path = format!("the Workload API at {}", socket.display());
+                IssuedCertificate::x509(read).map_err(|reason| IssueError::Unusable { path, reason })
+            });
+        match read {
+            Ok(certificate) => {
+                api.succeeded();
+                self.accept(certificate);
+            }
+            Err(error) => self.record_request_failure(&error),
+        }
+    }
+
+    /// Puts a certificate in the place of the one in use.
+    fn accept(&mut self, certificate: IssuedCertificate) {
+        let now = self.deps.clock.now();
+        self.count_request(true);
+        self.record_issue(&certificate, now);
+        self.set_current(certificate, Some(now));
     }
 
     fn count_request(&self, is_ok: bool) {
@@ -117,8 +195,8 @@ impl CertificateTask {
     }
 
     /// Makes or reads the key, and makes the request. An RSA key takes seconds of CPU time.
-    async fn prepare(&self) -> Result<PreparedRequest, IssueError> {
-        let (request, output) = (self.options.request.clone(), self.options.output.clone());
+    async fn prepare(&self, request: &CertificateRequest) -> Result<PreparedRequest, IssueError> {
+        let (request, output) = (request.clone(), self.options.output.clone());
         let prepare = move || output.prepare().and_then(|()| request.prepare());
         let prepared = tokio::task::spawn_blocking(prepare).await;
         prepared.map_err(|_| IssueError::Broken)?.map_err(IssueError::Prepare)
@@ -127,19 +205,19 @@ impl CertificateTask {
     async fn issue(
         &mut self,
         token: &Token,
+        options: &CertificateRequest,
         prepared: PreparedRequest,
-        permit: Permit<'_>,
+        (registry, permit): (&SecretRegistry, Permit<'_>),
     ) -> Result<IssuedCertificate, IssueError> {
         let PreparedRequest { request, key } = prepared;
         let path = request.path.clone();
-        let registry = self.deps.registry.clone();
         let session = registry.deps();
         let call = session.upstream.request_secret(Some(&token.secret), &request, session.namespace.as_deref());
         let answer = self.wait_for_answer(call).await;
         permit.record(!answer.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
         let answer = answer.map_err(|source| IssueError::Call { path: path.clone(), source })?;
         let now = self.deps.clock.now().wall;
-        self.options.request.accept(&answer.data, key, now).map_err(|reason| IssueError::Unusable { path, reason })
+        options.accept(&answer.data, key, now).map_err(|reason| IssueError::Unusable { path, reason })
     }
 
     /// Waits for an answer. The certificate in use may end meanwhile.
@@ -161,12 +239,23 @@ impl CertificateTask {
     fn record_request_failure(&mut self, error: &IssueError) {
         self.count_request(false);
         let now = self.deps.clock.now();
-        let registry = self.deps.registry.clone();
+        let wait = match &mut self.issuer {
+            Issuer::Engine(engine) => engine.record_failure(error, now),
+            Issuer::WorkloadApi(api) => api.failed(now),
+        };
+        self.report_request_failure(RequestError { code: error.code(), text: format_chain(error) }, wait, now);
+    }
+}
+
+impl Engine {
+    /// Plans the next request after a failed one. Returns the time to it.
+    fn record_failure(&mut self, error: &IssueError, now: ClockReading) -> Duration {
+        let registry = &self.options.registry;
         let mut retry_after = None;
         let mut failure = match error {
             IssueError::Unusable { .. } => ReadFailure::Unusable,
             // The retries of what failed on this machine cost no call.
-            IssueError::Call { .. } | IssueError::Prepare(_) | IssueError::Broken => ReadFailure::Outage,
+            _ => ReadFailure::Outage,
         };
         if let (IssueError::Call { source, .. }, Some(token)) = (error, &self.token) {
             let verdict = source.verdict();
@@ -187,8 +276,7 @@ impl CertificateTask {
         let is_slow = failure != ReadFailure::Unusable || !registry.may_retry();
         let longest = if is_slow { LONGEST_WAIT } else { WAIT_AFTER_ANSWER };
         self.retries.record_failure_within(now, failure, retry_after, longest, registry.retry_budget(), random_unit());
-        let wait = now.until(self.retries.not_before());
-        self.report_request_failure(RequestError { code: error.code(), text: format_chain(error) }, wait, now);
+        now.until(self.retries.not_before())
     }
 }
 

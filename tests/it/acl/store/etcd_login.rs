@@ -105,7 +105,11 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     files.write("password", PASSWORD);
     let certified = EtcdOptions {
         ca_file: Some(files.path("ca.pem")),
-        identity: Some(ClientCertificate { certificate: files.path("client.pem"), key: files.path("client.key") }),
+        identity: Some(ClientCertificate {
+            certificate: files.path("client.pem"),
+            key: files.path("client.key"),
+            is_awaited: false,
+        }),
         ..options([server.endpoint("https")])
     };
     let login = EtcdLogin { user: "keyward".into(), password_file: files.path("password") };

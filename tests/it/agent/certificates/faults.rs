@@ -46,7 +46,7 @@ async fn no_fault_of_the_server_takes_the_certificate_away_or_makes_a_loop() {
     for (response, reason, code) in cases {
         let response = response(issue(&world, "30d").await, &old);
         let mut bench = Bench::new(&world, &session);
-        bench.ready(bench.options()).await;
+        bench.ready(bench.wanted()).await;
         let first = bench.served();
         world.faults().respond_always(Operation::Secret, Some(response));
         while bench.warning().is_empty() {
@@ -73,7 +73,7 @@ async fn a_certificate_that_ends_is_reported_and_replaced_once_the_server_answer
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
     sleep(first.ends.duration_since(bench.now() + MINUTE).unwrap()).await;
@@ -93,9 +93,9 @@ async fn a_hanging_server_delays_no_report_of_the_end() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.request.ttl = Some(MINUTE * 3);
-    bench.ready(options).await;
+    let mut wanted = bench.wanted();
+    wanted.request.ttl = Some(MINUTE * 3);
+    bench.ready(wanted).await;
     let first = bench.served();
     world.faults().hang_only(Operation::Secret);
     sleep(first.ends.duration_since(bench.now()).unwrap() + Duration::from_secs(1)).await;
@@ -107,7 +107,7 @@ async fn a_wrong_clock_is_followed() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     // The wall clock was nine days late.
     world.driven.set_wall_by(9 * 86400);
@@ -121,9 +121,9 @@ async fn files_that_cannot_be_written_cost_no_further_certificate() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = bench.options();
-    options.output.path = bench.path("later/web");
-    bench.start(options);
+    let mut wanted = bench.wanted();
+    wanted.options.output.path = bench.path("later/web");
+    bench.start(wanted);
     bench.until(|bench| bench.reason().contains("cannot open the folder")).await;
     sleep(DAY).await;
     assert_eq!((bench.requests(), bench.state()), (1, 2));
@@ -140,7 +140,7 @@ async fn a_session_without_a_token_is_waited_for() {
     world.identity.set_missing(true);
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.start(bench.options());
+    bench.start(bench.wanted());
     sleep(MINUTE).await;
     assert!(bench.reason().starts_with("waiting for a token: "), "{}", bench.reason());
     assert_eq!((bench.state(), bench.requests()), (1, 0));
@@ -158,10 +158,10 @@ async fn many_certificates_of_a_session_share_its_budget() {
         let before = bench.requests();
         world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(status, "no")));
         for number in 0..50 {
-            let mut options = bench.options();
-            options.name = format!("web{number}");
-            options.output.path = bench.path(&options.name);
-            bench.start(options);
+            let mut wanted = bench.wanted();
+            wanted.options.name = format!("web{number}");
+            wanted.options.output.path = bench.path(&wanted.options.name);
+            bench.start(wanted);
         }
         sleep(MINUTE * 59).await;
         let requests = bench.requests() - before;
@@ -177,7 +177,7 @@ async fn rotations_of_a_refused_certificate_come_from_the_budget() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(400, "no")));
     let before = bench.requests();
     let mut last = String::new();
@@ -197,7 +197,7 @@ async fn an_end_that_only_a_wrong_clock_has_shown_is_taken_back() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     world.faults().respond_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
     world.driven.set_wall_by(20 * 86400);
     bench.until(|bench| bench.state() == 3).await;

@@ -7,12 +7,12 @@ use crate::harness::not_run::not_run;
 
 const PASSWORD: &str = "p\u{e4}ss word";
 
-fn options(bench: &Bench<'_>) -> CertificateOptions {
+fn wanted(bench: &Bench<'_>) -> Wanted {
     let password_file = bench.path("password");
     std::fs::write(&password_file, format!("{PASSWORD}\n")).unwrap();
-    let mut options = bench.options();
-    options.output.form = OutputForm::Pkcs12 { password_file, alias: "web".to_owned() };
-    options
+    let mut wanted = bench.wanted();
+    wanted.options.output.form = OutputForm::Pkcs12 { password_file, alias: "web".to_owned() };
+    wanted
 }
 
 fn openssl(bench: &Bench<'_>, args: &[&str]) -> Output {
@@ -34,9 +34,9 @@ async fn a_pkcs12_file_has_key_and_certificate_with_a_name() {
     let session = world.start();
     for (_, key_type) in KeyType::ALL {
         let mut bench = Bench::new(&world, &session);
-        let mut options = options(&bench);
-        options.request.key = KeyOrigin::Generated(key_type);
-        bench.ready(options).await;
+        let mut wanted = wanted(&bench);
+        wanted.request.key = KeyOrigin::Generated(key_type);
+        bench.ready(wanted).await;
         let text = text_of(&openssl(&bench, &[]));
         fitting(&text, &text);
         assert!(text.contains("friendlyName: web"), "{text}");
@@ -52,10 +52,10 @@ async fn java_reads_the_file_if_there_is_java() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let options = options(&bench);
+    let wanted = wanted(&bench);
     // Java takes no others.
     std::fs::write(bench.path("password"), "of ASCII").unwrap();
-    bench.ready(options).await;
+    bench.ready(wanted).await;
     let mut keytool = Command::new("keytool");
     keytool.args(["-list", "-v", "-storetype", "PKCS12", "-storepass:env", "PASSWORD", "-keystore"]);
     let output = match keytool.arg(bench.path("web")).env("PASSWORD", "of ASCII").output() {
@@ -72,17 +72,17 @@ async fn a_pkcs12_file_is_used_again_and_stays_as_it_is() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let mut options = options(&bench);
-    bench.ready(options.clone()).await;
+    let mut wanted = wanted(&bench);
+    bench.ready(wanted.clone()).await;
     let first = std::fs::read(bench.path("web")).unwrap();
     for _ in 0..10 {
         bench.end().await;
-        bench.ready(options.clone()).await;
+        bench.ready(wanted.clone()).await;
     }
     assert_eq!((bench.requests(), std::fs::read(bench.path("web")).unwrap()), (1, first.clone()));
     bench.end().await;
-    options.output.attributes.mode = 0o600;
-    bench.ready(options.clone()).await;
+    wanted.options.output.attributes.mode = 0o600;
+    bench.ready(wanted.clone()).await;
     assert_eq!((bench.requests(), std::fs::read(bench.path("web")).unwrap()), (1, first.clone()));
     assert_eq!(std::fs::metadata(bench.path("web")).unwrap().mode() & 0o7777, 0o600);
     bench.rotation().request();
@@ -95,9 +95,9 @@ async fn without_the_password_nothing_is_requested_and_with_another_one_a_new_ce
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let options = options(&bench);
+    let wanted = wanted(&bench);
     std::fs::remove_file(bench.path("password")).unwrap();
-    bench.start(options.clone());
+    bench.start(wanted.clone());
     bench.until(|bench| bench.reason().contains("cannot read the password in ")).await;
     assert_eq!((bench.requests(), bench.path("web").exists()), (0, false));
     std::fs::write(bench.path("password"), "first").unwrap();
@@ -105,7 +105,7 @@ async fn without_the_password_nothing_is_requested_and_with_another_one_a_new_ce
     assert!(!openssl(&bench, &[]).status.success(), "it is the password of the file that opens it");
     bench.end().await;
     std::fs::write(bench.path("password"), PASSWORD).unwrap();
-    bench.start(options);
+    bench.start(wanted);
     bench.until(|bench| bench.requests() == 2 && bench.reason().is_empty()).await;
     let text = text_of(&openssl(&bench, &[]));
     fitting(&text, &text);

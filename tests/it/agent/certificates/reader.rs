@@ -40,9 +40,9 @@ async fn a_reader_never_sees_a_key_that_fits_no_leaf() {
         let world = world();
         let session = world.start();
         let mut bench = Bench::new(&world, &session);
-        let mut options = bench.options();
-        options.output.form = form.clone();
-        bench.ready(options).await;
+        let mut wanted = bench.wanted();
+        wanted.options.output.form = form.clone();
+        bench.ready(wanted).await;
         let path = bench.path("web");
         let (reads, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, stop) = (Arc::clone(&reads), Arc::clone(&is_over));

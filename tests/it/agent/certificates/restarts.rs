@@ -8,10 +8,10 @@ async fn fifty_restarts_request_no_certificate() {
     let session = world.start();
     for form in [OutputForm::Folder, OutputForm::Bundle] {
         let mut bench = Bench::new(&world, &session);
-        let mut options = bench.options();
-        options.output.form = form.clone();
+        let mut wanted = bench.wanted();
+        wanted.options.output.form = form.clone();
         let before = bench.requests();
-        bench.ready(options.clone()).await;
+        bench.ready(wanted.clone()).await;
         let first = std::fs::canonicalize(bench.path("web")).unwrap();
         for restart in 0..50 {
             if restart % 2 == 0 {
@@ -20,7 +20,7 @@ async fn fifty_restarts_request_no_certificate() {
                 // As `kill -9`.
                 bench.running.shutdown().await;
             }
-            bench.ready(options.clone()).await;
+            bench.ready(wanted.clone()).await;
         }
         assert_eq!(bench.requests() - before, 1, "{form:?}");
         assert_eq!(std::fs::canonicalize(bench.path("web")).unwrap(), first, "the files stay as they are");
@@ -33,11 +33,11 @@ async fn a_certificate_is_used_again_without_the_server() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     bench.end().await;
     world.faults().go_away().await;
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     assert_eq!(bench.served(), first);
 }
 
@@ -46,12 +46,12 @@ async fn other_settings_request_another_certificate_and_another_mode_only_writes
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     bench.end().await;
-    let mut options = bench.options();
-    options.output.attributes.mode = 0o600;
-    bench.ready(options).await;
+    let mut wanted = bench.wanted();
+    wanted.options.output.attributes.mode = 0o600;
+    bench.ready(wanted).await;
     assert_eq!(bench.served(), first);
     assert_eq!(std::fs::metadata(bench.path("web/key.pem")).unwrap().mode() & 0o7777, 0o600);
     let changes: [fn(&mut CertificateRequest); 3] = [
@@ -64,9 +64,9 @@ async fn other_settings_request_another_certificate_and_another_mode_only_writes
     ];
     for (index, change) in changes.into_iter().enumerate() {
         bench.end().await;
-        let mut options = bench.options();
-        change(&mut options.request);
-        bench.start(options);
+        let mut wanted = bench.wanted();
+        change(&mut wanted.request);
+        bench.start(wanted);
         let expected = u64::try_from(index).unwrap() + 2;
         bench.until(|bench| bench.requests() == expected && bench.reason().is_empty()).await;
         bench.served();
@@ -83,19 +83,19 @@ async fn what_is_in_the_files_is_replaced_if_it_is_not_valid_any_more() {
         |path| std::fs::write(path.join("web/cert.pem"), "x").unwrap(),
         |path| std::fs::remove_file(path.join(".web.request")).unwrap(),
     ];
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     for change in changes {
         let before = bench.requests();
         bench.end().await;
         change(bench.folder.path());
-        bench.start(bench.options());
+        bench.start(bench.wanted());
         bench.until(|bench| bench.requests() == before + 1 && bench.reason().is_empty()).await;
         bench.served();
     }
     bench.end().await;
     // Nobody replaced it while it was valid.
     sleep(DAY * 11).await;
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     assert!(bench.served().ends > bench.now());
 }
 
@@ -104,11 +104,11 @@ async fn a_certificate_that_became_due_meanwhile_is_replaced_after_the_start() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    bench.ready(bench.options()).await;
+    bench.ready(bench.wanted()).await;
     let first = bench.served();
     bench.end().await;
     sleep(DAY * 8).await;
-    bench.start(bench.options());
+    bench.start(bench.wanted());
     bench.until(|bench| bench.requests() == 2 && bench.reason().is_empty()).await;
     assert_ne!(bench.served().serial, first.serial);
 }

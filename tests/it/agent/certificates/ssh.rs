@@ -20,18 +20,18 @@ fn subject() -> SshSubject {
 }
 
 /// Options of a certificate `web` for the user `deploy`, of ten days, in a folder.
-fn options(bench: &Bench<'_>, subject: SshSubject) -> CertificateOptions {
-    let mut options = bench.options();
-    options.request = CertificateRequest {
+fn wanted(bench: &Bench<'_>, subject: SshSubject) -> Wanted {
+    let mut wanted = bench.wanted();
+    wanted.request = CertificateRequest {
         mount: "ssh".to_owned(),
         role: subject.kind.name().to_owned(),
         ttl: Some(DAY * 10),
         key: KeyOrigin::Generated(KeyType::Ed25519),
         subject: CertificateSubject::Ssh(subject),
     };
-    options.output.form = OutputForm::SshFolder;
-    options.output.attributes.mode = 0o600;
-    options
+    wanted.options.output.form = OutputForm::SshFolder;
+    wanted.options.output.attributes.mode = 0o600;
+    wanted
 }
 
 /// Runs `ssh-keygen` with a file at its end, and returns its output.
@@ -66,8 +66,8 @@ async fn key_and_certificate_are_those_of_openssh() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let options = options(&bench, subject());
-    bench.ready(options).await;
+    let wanted = wanted(&bench, subject());
+    bench.ready(wanted).await;
     let serial = serial(&bench);
     let lines = described(&bench.path("web/key-cert.pub"));
     let text = lines.join("\n");
@@ -91,9 +91,9 @@ async fn every_type_of_key_is_read_by_openssh() {
     let session = world.start();
     for (_, key_type) in KeyType::ALL {
         let mut bench = Bench::new(&world, &session);
-        let mut options = options(&bench, subject());
-        options.request.key = KeyOrigin::Generated(key_type);
-        bench.ready(options).await;
+        let mut wanted = wanted(&bench, subject());
+        wanted.request.key = KeyOrigin::Generated(key_type);
+        bench.ready(wanted).await;
         serial(&bench);
         bench.end().await;
     }
@@ -109,8 +109,8 @@ async fn options_are_requested_by_name() {
         extensions: BTreeMap::from([("permit-port-forwarding".to_owned(), String::new())]),
         ..subject()
     };
-    let options = options(&bench, subject);
-    bench.ready(options).await;
+    let wanted = wanted(&bench, subject);
+    bench.ready(wanted).await;
     let text = described(&bench.path("web/key-cert.pub")).join("\n");
     let expected = "Critical Options:\nforce-command /usr/bin/backup -a\nExtensions:\npermit-port-forwarding";
     assert!(text.contains(expected), "{text}");
@@ -121,14 +121,14 @@ async fn restarts_request_no_certificate_and_other_names_another_one() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let first = options(&bench, subject());
+    let first = wanted(&bench, subject());
     for _ in 0..20 {
         bench.ready(first.clone()).await;
         bench.end().await;
     }
     let before = serial(&bench);
     assert_eq!(bench.requests(), 1);
-    let other = options(&bench, SshSubject { principals: vec!["admin".to_owned()], ..subject() });
+    let other = wanted(&bench, SshSubject { principals: vec!["admin".to_owned()], ..subject() });
     bench.start(other);
     bench.until(|bench| bench.requests() == 2 && bench.reason().is_empty()).await;
     assert_ne!(serial(&bench), before);
@@ -139,8 +139,8 @@ async fn a_certificate_of_ssh_is_replaced_before_its_end_and_on_request() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);
-    let options = options(&bench, subject());
-    bench.ready(options).await;
+    let wanted = wanted(&bench, subject());
+    bench.ready(wanted).await;
     let (first, key) = (serial(&bench), bench.read("web/key"));
     sleep(DAY * 7 + HOUR).await;
     let second = serial(&bench);
@@ -172,24 +172,24 @@ async fn the_certificate_of_a_kept_key_is_written_alone() {
     };
     // The private key is not read.
     for name in ["host.pub", "host"] {
-        let mut options = options(&bench, subject.clone());
-        options.request.key = KeyOrigin::File(bench.path(name));
-        options.output.form = OutputForm::SshCertificate;
-        options.output.path = bench.path("host-cert.pub");
-        options.output.attributes.mode = 0o644;
+        let mut wanted = wanted(&bench, subject.clone());
+        wanted.request.key = KeyOrigin::File(bench.path(name));
+        wanted.options.output.form = OutputForm::SshCertificate;
+        wanted.options.output.path = bench.path("host-cert.pub");
+        wanted.options.output.attributes.mode = 0o644;
         let before = bench.requests();
-        bench.ready(options.clone()).await;
+        bench.ready(wanted.clone()).await;
         let text = described(&bench.path("host-cert.pub")).join("\n");
         assert!(text.contains("Type: ecdsa-sha2-nistp256-cert-v01@openssh.com host certificate"), "{text}");
         assert!(text.contains("Principals:\nweb.example.com\nexample.com\n"), "{text}");
         let fingerprint = ssh_keygen(&["-l", "-f"], &bench.path("host.pub"));
         assert!(text.contains(fingerprint.split_ascii_whitespace().nth(1).unwrap()), "{text}");
         bench.end().await;
-        bench.ready(options.clone()).await;
+        bench.ready(wanted.clone()).await;
         bench.end().await;
         assert_eq!(bench.requests() - before, u64::from(before == 0), "another file of the same key changes nothing");
         keep(&bench);
-        bench.start(options);
+        bench.start(wanted);
         bench.until(|bench| bench.requests() == before + 1 + u64::from(before == 0) && bench.reason().is_empty()).await;
         bench.end().await;
     }
@@ -219,16 +219,16 @@ async fn a_role_that_allows_less_refuses_with_its_reason() {
     ];
     for (subject, expected) in cases {
         let mut bench = Bench::new(&world, &session);
-        let options = options(&bench, subject);
-        bench.start(options);
+        let wanted = wanted(&bench, subject);
+        bench.start(wanted);
         bench.until(|bench| bench.reason().contains(expected)).await;
         let code = world.health.components()["certificate/web"].code;
         assert_eq!(code.map(ErrorCode::as_str), Some("KW-1412"));
         bench.end().await;
     }
     let mut bench = Bench::new(&world, &session);
-    let mut options = options(&bench, subject());
-    options.request.ttl = Some(DAY * 40);
-    bench.start(options);
+    let mut wanted = wanted(&bench, subject());
+    wanted.request.ttl = Some(DAY * 40);
+    bench.start(wanted);
     bench.until(|bench| bench.reason().contains("ttl is larger than maximum allowed 2764800")).await;
 }

@@ -18,10 +18,10 @@ fn in_night(time: SystemTime) -> bool {
 
 /// Starts with a certificate of this life that is replaced at night.
 async fn ready_with_nights(bench: &mut Bench<'_>, ttl: Duration) {
-    let mut options = bench.options();
-    options.request.ttl = Some(ttl);
-    options.renewal = RenewalPolicy { window: Some(NIGHT), ..RenewalPolicy::default() };
-    bench.ready(options).await;
+    let mut wanted = bench.wanted();
+    wanted.request.ttl = Some(ttl);
+    wanted.renewal = RenewalPolicy { window: Some(NIGHT), ..RenewalPolicy::default() };
+    bench.ready(wanted).await;
 }
 
 /// Times of the replacements within a span, to ten minutes. The certificate is valid all the time.

@@ -1,10 +1,5 @@
 //! Tokens of SPIFFE's Workload API, which a program on grpc-go and SPIFFE's own messages serves (`tests/clients/go-spiffe`).
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
-
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -14,61 +9,25 @@ use keyward_machine::clock::Clock;
 use serde_json::{Value, json};
 
 use super::signed;
-use crate::acl::third_party_clients::clients;
-use crate::harness::binary::eventually;
 use crate::harness::secrets;
+use crate::harness::workload_api::WorkloadApi;
 
-/// A running Workload API.
-struct Api {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Api {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+/// A source of tokens of a running API.
+struct Api(WorkloadApi);
 
 impl Api {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut process = Command::new(clients().join("bin/go-spiffe"))
-            .args([folder.path().join("agent.sock"), folder.path().join("key.pem")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
-        let api = Self { process, input, output, folder };
-        eventually(Duration::from_secs(10), || {
-            std::os::unix::net::UnixStream::connect(api.socket()).map(drop).map_err(|error| error.to_string())
-        });
-        api
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("agent.sock")
-    }
-
-    fn set(&mut self, state: &str) {
-        writeln!(self.input, "{state}").unwrap();
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        assert_eq!(line.trim(), state);
+        Self(WorkloadApi::start())
     }
 
     fn options(&self, spiffe_id: Option<&str>) -> WorkloadApiOptions {
         let audience = "https://vault.example.com".to_owned();
-        WorkloadApiOptions { socket: self.socket(), audience, spiffe_id: spiffe_id.map(str::to_owned) }
+        WorkloadApiOptions { socket: self.0.socket(), audience, spiffe_id: spiffe_id.map(str::to_owned) }
     }
 
     /// Checks a token's signature by the key of the trust domain.
     fn verify(&self, jwt: &str) {
-        let pem = std::fs::read_to_string(self.folder.path().join("key.pem")).unwrap();
+        let pem = std::fs::read_to_string(self.0.key()).unwrap();
         let text: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
         let key = STANDARD.decode(text).unwrap();
         // The point is the end of the document.
@@ -107,11 +66,11 @@ async fn a_process_without_a_registration_is_denied_and_an_agent_that_is_not_the
         assert!(error.kind == kind && error.to_string().contains(text), "{error:?}");
     };
     check(api.options(Some("spiffe://example.org/missing")), IdentityErrorKind::Denied, "no identity issued").await;
-    api.set("unregistered");
+    api.0.set("unregistered");
     check(api.options(None), IdentityErrorKind::Denied, "no registration entry").await;
-    api.set("unavailable");
-    check(api.options(None), IdentityErrorKind::Transient, "could not fetch JWT-SVID").await;
-    api.set("registered");
+    api.0.set("unavailable");
+    check(api.options(None), IdentityErrorKind::Transient, "could not fetch the identity").await;
+    api.0.set("registered");
     prove(api.options(None)).await.unwrap();
     let options = api.options(None);
     drop(api);

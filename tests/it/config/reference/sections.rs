@@ -89,7 +89,13 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
     ),
     (
         "`[session.NAME.cert]`",
-        &[with_server!("[session.a.cert]\nclient_cert = \"/run/cert\"\nclient_key = \"/run/key\"\n@\n")],
+        &[
+            with_server!("[session.a.cert]\nclient_cert = \"/run/cert\"\nclient_key = \"/run/key\"\n@\n"),
+            with_server!(
+                "[certificate.x]\nkind = \"spiffe\"\nworkload_api = \"/run/spire.sock\"\nfolder = \"/run/keyward/svid\"\n\
+                 [session.a.cert]\n@\n"
+            ),
+        ],
     ),
     ("`[session.NAME.token_file]`", &[with_server!("[session.a.token_file]\nfile = \"/run/token\"\n@\n")]),
     ("`[sink.NAME]`", &[with_session!("[sink.a]\npath = \"/run/token\"\n@\n")]),
@@ -143,6 +149,13 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             ),
             with_session!("[certificate.a]\nkind = \"ssh\"\nrole = \"web\"\nfolder = \"/run/keyward/ssh\"\n@\n"),
             with_session!("[certificate.a]\nkind = \"ssh\"\nrole = \"web\"\nkey_file = \"/run/key\"\n@\n"),
+        ],
+    ),
+    (
+        "`[certificate.NAME]` of SPIFFE",
+        &[
+            "[certificate.a]\nkind = \"spiffe\"\nworkload_api = \"/run/spire.sock\"\nfolder = \"/run/keyward/svid\"\n@\n\
+             [listener.a]\nkind = \"health\"\naddress = \"unix:///run/keyward/a.sock\"\n",
         ],
     ),
     (
