@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::acl::third_party_clients::clients;
 use crate::harness::agent::Agent;
 use crate::harness::binary::eventually;
+use crate::harness::node::node;
 use crate::harness::ports;
 use crate::harness::world::World;
 
@@ -103,6 +104,13 @@ impl Scene {
             let python = scope.spawn(|| self.run_sdk(&mut command));
             [self.go_sdk(arguments, variables), python.join().unwrap()]
         })
+    }
+
+    /// Azure's SDK for JavaScript, for 25 seconds.
+    pub(super) fn javascript_sdk(&self, resource: &str, variables: &[(&str, &str)]) -> String {
+        let home = ("HOME", self.agent.path("home"));
+        let mut command = node("azure_identity.mjs");
+        self.run_sdk(command.args([resource, "25"]).env_clear().envs([home]).envs(variables.iter().copied()))
     }
 
     fn run_sdk(&self, command: &mut Command) -> String {

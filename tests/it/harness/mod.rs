@@ -30,6 +30,7 @@ pub(crate) mod dns;
 pub(crate) mod issuer;
 #[cfg(feature = "acl")]
 pub(crate) mod openid_provider;
+pub(crate) mod node;
 #[cfg(all(feature = "dev", feature = "injector"))]
 pub(crate) mod kubernetes;
 pub(crate) mod log;

@@ -1,7 +1,6 @@
 //! `keyward acl login --oidc`: the real command, with the test as the browser.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Response, Url};
@@ -229,11 +228,4 @@ async fn a_login_that_cannot_begin_says_why() {
         assert_eq!((output.code, output.error.contains(expected)), (code, true), "{words}: {output:?}");
         assert_eq!(output.out, "", "{words}");
     }
-}
-
-/// Folder in which `tests/run` installs the `OpenID` provider.
-pub(super) fn provider_folder() -> std::path::PathBuf {
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/openid-provider");
-    assert!(place.is_dir(), "{} is not there: ./tests/run brings it and starts the tests", place.display());
-    place
 }

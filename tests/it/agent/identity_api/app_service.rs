@@ -25,7 +25,12 @@ fn the_sdk_of_azure_gets_no_expired_token_in_three_hours_and_each_life_costs_one
         scene.assert_one_call_a_life(2, Scene::upstream_calls, |scene| {
             let endpoint = scene.url("azure", FORM);
             let resource = ARM.trim_end_matches('/');
-            scene.sdks(&[FORM, resource, "25"], &[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", KEY)])
+            let variables = [("IDENTITY_ENDPOINT", endpoint.as_str()), ("IDENTITY_HEADER", KEY)];
+            std::thread::scope(|scope| {
+                let javascript = scope.spawn(|| scene.javascript_sdk(resource, &variables));
+                let [go, python] = scene.sdks(&[FORM, resource, "25"], &variables);
+                [go, python, javascript.join().unwrap()]
+            })
         });
     });
 }
