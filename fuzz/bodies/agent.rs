@@ -1,14 +1,16 @@
-//! The agent: responses of Vault, OpenBao, Consul and Azure, state files, and templates.
+//! The agent: responses and events of Vault, responses of OpenBao, Consul and Azure, certificates of OpenSSH, state files, and templates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use keyward_agent::secrets::{SecretFields, SecretRequest, SecretResponse};
 use keyward_agent::server_client::fuzz::{ResponseKind, parse};
 use keyward_agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
-use keyward_agent::{identity, secrets, token_lifecycle};
+use keyward_agent::{certificates, identity, secrets, token_lifecycle};
 use keyward_machine::clock::ClockReading;
 use keyward_machine::command::EnvVars;
 use keyward_machine::secret_string::SecretString;
@@ -48,6 +50,68 @@ pub(crate) fn login(bytes: &[u8]) {
                 }
             }
         }
+    }
+}
+
+/// Reads bytes as an event of Vault's key-value stores.
+pub(crate) fn events(bytes: &[u8]) {
+    let parse = |path: &str| secrets::fuzz::parse_event(bytes, &SecretRequest::read(path), None);
+    match parse("secret/data/app") {
+        Err(message) => super::assert_one_line(&message),
+        Ok(None) => {}
+        Ok(Some((path, version, concerns))) => {
+            // The secret of the event, in the root namespace: it is what the event is about, and nothing below it or beside it is.
+            let segments: Vec<_> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+            let own = segments.join("/");
+            let about = |path: &str| parse(path).ok().flatten().is_some_and(|(_, _, concerns)| concerns);
+            let is_of_root = about(&own);
+            assert!(!is_of_root || !about(&format!("{own}-other")), "an event is about a sibling of {own:?}");
+            assert!(!about(&format!("{own}/x/data/y")), "an event is about a secret below {own:?}");
+            assert!(!about(""), "an event is about all");
+            assert!(!about(&format!("{own}?version=1")), "an event is about a version that was fixed");
+            let again = parse("secret/data/app");
+            assert_eq!(again, Ok(Some((path, version, concerns))));
+        }
+    }
+}
+
+/// Reads bytes as lines of OpenSSH: a certificate, and a public key.
+pub(crate) fn ssh(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for line in text.lines() {
+        if let Some(key) = certificates::fuzz::parse_public_key(line) {
+            assert_eq!(
+                certificates::fuzz::parse_public_key(&key).as_ref(),
+                Some(&key),
+                "a key is not read as it was written"
+            );
+        }
+        let Some(read) = certificates::fuzz::parse_certificate(line) else { continue };
+        let again = certificates::fuzz::parse_certificate(&read.line).expect("a certificate that was written is read");
+        assert!(again.blob == read.blob && again.is_signed == read.is_signed && again.principals == read.principals);
+        for key in [&read.key_line, &read.authority_line] {
+            assert_eq!(
+                certificates::fuzz::parse_public_key(key).as_ref(),
+                Some(key),
+                "the key of a certificate is none"
+            );
+        }
+        assert!(line.split_ascii_whitespace().nth(1) == read.line.split(' ').nth(1), "other bytes are written");
+        if read.is_signed {
+            assert_no_change_is_signed(&read);
+        }
+    }
+}
+
+/// Asserts that a certificate with one other bit of its nonce, serial number or names is not signed.
+fn assert_no_change_is_signed(read: &certificates::fuzz::ReadCertificate) {
+    let kind = read.line.split(' ').next().unwrap_or_default();
+    for at in [kind.len() + 8, read.blob.len() / 3, read.blob.len() / 2] {
+        let mut blob = read.blob.clone();
+        blob[at] ^= 1;
+        let line = format!("{kind} {}", STANDARD.encode(&blob));
+        let changed = certificates::fuzz::parse_certificate(&line);
+        assert!(changed.is_none_or(|changed| !changed.is_signed), "a changed certificate is signed");
     }
 }
 

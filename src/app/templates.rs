@@ -4,7 +4,7 @@ use std::slice;
 
 use anyhow::Context as _;
 use keyward_agent::process::ProcessInputs;
-use keyward_agent::secrets::{SecretRegistry, SecretRegistryDeps, VersionPoll};
+use keyward_agent::secrets::{EventSubscription, SecretRegistry, SecretRegistryDeps, VersionPoll};
 use keyward_agent::server_client::ServerClient;
 use keyward_agent::templates::{Template, TemplateDeps, TemplateError, TemplateOptions, TemplateTask};
 use keyward_config as config;
@@ -112,7 +112,7 @@ pub(super) fn plan_registry<'a>(
     running.plan(plan, running.claim(name, slice::from_ref(name)), settings.clone(), |claim| {
         let (session, source) = context.session(name)?;
         let origin = || format!("session {name}");
-        let config::SecretSettings { interval, rewrite_interval, version_interval, offline } = settings.clone();
+        let config::SecretSettings { interval, rewrite_interval, version_interval, events, offline } = settings.clone();
         let upstream = ServerClient::build(&session.upstream).with_context(origin)?;
         let registry = SecretRegistry::new(SecretRegistryDeps {
             upstream: upstream.with_metrics(&shared.metrics),
@@ -126,20 +126,28 @@ pub(super) fn plan_registry<'a>(
             offline: offline.map(|offline| (offline, bound_to(session))),
         });
         let (registry, worker) = registry.with_context(origin)?;
-        let poll = version_interval.map(|interval| {
-            let health = shared.health.register(format!("versions/{name}"), false, "not polled yet");
-            VersionPoll::new(&registry, interval, health)
+        let register = |kind: &str, reason: &str| shared.health.register(format!("{kind}/{name}"), false, reason);
+        let subscription = events.then(|| {
+            let health = register("events", "waits for the session's token");
+            EventSubscription::new(&registry, name, health)
         });
+        let (subscription, connection) = subscription.unzip();
+        let is_polled = version_interval.is_some() || connection.is_some();
+        let poll = is_polled
+            .then(|| VersionPoll::new(&registry, version_interval, connection, register("versions", "not polled yet")));
         shared.secrets.insert(name, &registry);
         let stop = claim.stop.clone();
         let work = async move {
-            let polled = async {
-                if let Some(poll) = poll {
-                    poll.run(stop.clone()).await;
-                }
-            };
-            tokio::join!(worker.run(stop.clone()), polled);
+            let polled = run_if_some(poll.map(|poll| poll.run(stop.clone())));
+            let followed = run_if_some(subscription.map(|subscription| subscription.run(stop.clone())));
+            tokio::join!(worker.run(stop.clone()), polled, followed);
         };
         Ok((registry, Box::pin(work)))
     })
+}
+
+async fn run_if_some(work: Option<impl Future<Output = ()>>) {
+    if let Some(work) = work {
+        work.await;
+    }
 }

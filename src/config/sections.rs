@@ -152,6 +152,8 @@ pub struct SecretSettings {
     pub rewrite_interval: Option<Duration>,
     /// Time between polls of the versions of secrets in key-value version 2; `None` for never.
     pub version_interval: Option<Duration>,
+    /// True if the server's events are followed.
+    pub events: bool,
     /// File that keeps the secrets across restarts; `None` if they are not saved.
     pub offline: Option<OfflineOptions>,
 }

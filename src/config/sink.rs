@@ -189,6 +189,8 @@ pub(super) struct Sessions {
     reported: RefCell<BTreeSet<String>>,
     /// Sessions whose server stores no secrets, with its kind.
     without_secrets: BTreeMap<String, ServerKind>,
+    /// Sessions at HashiCorp Vault.
+    vault: BTreeSet<String>,
 }
 
 impl Sessions {
@@ -199,12 +201,15 @@ impl Sessions {
         let consul = consul.map(|session| session.name.clone()).collect();
         let without = sessions.iter().map(|session| (session.name.clone(), session.upstream.kind));
         let without_secrets = without.filter(|(_, kind)| kind.is_consul_compatible()).collect();
+        let vault = sessions.iter().filter(|session| session.upstream.kind == ServerKind::Vault);
+        let vault = vault.map(|session| session.name.clone()).collect();
         let states = sessions.iter().map(|session| (session.name.clone(), session.lifecycle.state.clone())).collect();
         Self {
             wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),
             consul,
             states,
             without_secrets,
+            vault,
             reported: RefCell::default(),
         }
     }
@@ -240,6 +245,17 @@ impl Sessions {
             return None;
         };
         Some(PersistOptions { file: state.file.with_file_name(file), seal })
+    }
+
+    /// Returns true if the server of a session may have events, as `key` wants them. Warns of one that has none.
+    pub(super) fn has_events(&self, reader: &Reader<'_>, (at, key): (Location, &str), session: &str) -> bool {
+        let is_known = self.states.contains_key(session) && self.kind_without_secrets(session).is_none();
+        if is_known && !self.vault.contains(session) && self.reported.borrow_mut().insert(format!("{key} {session}")) {
+            let message = format!("has no effect for session {session}: OpenBao has no events");
+            let advice = "set version_interval, with which changed secrets are found there";
+            reader.scope.diagnostics.warning(at, key, (ErrorCode::SettingIgnored, message), advice);
+        }
+        self.vault.contains(session)
     }
 
     /// Records an error if no token can be derived from the token of `session`, as `key` asks for.

@@ -38,6 +38,8 @@ pub(super) struct TemplateDefaults {
     rewrite_interval: Option<Duration>,
     /// Time between polls of the versions of secrets; `None` for never.
     version_interval: Option<Duration>,
+    /// Location of `events`; `None` if the server's events are not followed.
+    events: Option<Location>,
     /// Location of `persist` and the maximum age of persisted secrets; `None` without `persist`.
     persist: Option<(Location, Duration)>,
 }
@@ -49,6 +51,7 @@ impl Default for TemplateDefaults {
             command_debounce: DEFAULT_DEBOUNCE,
             rewrite_interval: None,
             version_interval: None,
+            events: None,
             persist: None,
         }
     }
@@ -63,6 +66,8 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let rewrite_interval = reader.duration_if_given("rewrite_interval", Duration::from_mins(1)..=90 * day);
     let version_interval =
         reader.duration_if_given("version_interval", Duration::from_secs(1)..=Duration::from_hours(1));
+    let events_at = reader.locate("events").unwrap_or(reader.at);
+    let events = reader.flag("events", false).then_some(events_at);
     let persist = reader.flag("persist", false);
     let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
     let at = reader.locate("persist").unwrap_or(reader.at);
@@ -72,7 +77,7 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     }
     reader.finish();
     let persist = persist.then_some((at, stale));
-    TemplateDefaults { interval, command_debounce, rewrite_interval, version_interval, persist }
+    TemplateDefaults { interval, command_debounce, rewrite_interval, version_interval, events, persist }
 }
 
 /// Other sections that templates refer to.
@@ -89,7 +94,9 @@ impl TemplateContext<'_> {
     /// Settings of the secrets of a template's session.
     pub(super) fn secrets(&self, reader: &Reader<'_>, session: &str) -> SecretSettings {
         let TemplateDefaults { interval, rewrite_interval, version_interval, .. } = self.shared;
-        SecretSettings { interval, rewrite_interval, version_interval, offline: self.offline(reader, session) }
+        let events =
+            self.shared.events.is_some_and(|at| self.sessions.has_events(reader, (at, "templates.events"), session));
+        SecretSettings { interval, rewrite_interval, version_interval, events, offline: self.offline(reader, session) }
     }
 
     /// File that keeps the secrets of a template's session across restarts.

@@ -193,6 +193,16 @@ fn certificates_are_all_read_or_refused_in_one_line() {
 }
 
 #[test]
+fn an_event_is_about_one_secret_or_refused_in_one_line() {
+    run("events", 5000, bodies::agent::events);
+}
+
+#[test]
+fn a_certificate_of_openssh_is_written_as_it_was_read_and_no_changed_one_is_signed() {
+    run("ssh", 3000, bodies::agent::ssh);
+}
+
+#[test]
 fn links_are_rewritten_as_in_the_parsed_document() {
     run("links", 5000, bodies::gateway::links);
 }

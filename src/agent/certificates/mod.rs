@@ -23,6 +23,8 @@ mod output;
 
 // 3: the task that keeps one
 mod task;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 pub use self::key::{KeyOrigin, KeyType};
 pub use self::metrics::IssuedCertificateMetrics;

@@ -10,6 +10,9 @@ mod pem_blocks;
 mod content_end;
 mod reread;
 mod retry;
+mod event;
+mod event_reads;
+mod event_connection;
 
 // 1: one secret, or one token derived from the session's
 mod persisted_secrets;
@@ -21,6 +24,7 @@ mod renewer;
 // 2: many secrets
 mod registry;
 mod version_poll;
+mod event_subscription;
 mod refresh;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -33,6 +37,8 @@ pub use self::creation_limit::CreationLimit;
 pub(crate) use self::creation_limit::CreationRefusal;
 pub(crate) use self::derived_token::describe_failure;
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenManager};
+pub use self::event_connection::EventConnection;
+pub use self::event_subscription::EventSubscription;
 pub use self::metrics::SecretMetrics;
 pub(crate) use self::pem_blocks::PemBlock;
 pub use self::persisted_secrets::OfflineOptions;

@@ -9,7 +9,7 @@ use keyward_machine::clock::Clock;
 use keyward_machine::tasks::resume_panic;
 use keyward_telemetry::metrics::Metrics;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +55,8 @@ pub(super) struct Inner {
     circuit_breaker: CircuitBreaker,
     retry_budget: QuickRetryBudget,
     secrets: Mutex<BTreeMap<SecretRequest, SharedSecret>>,
+    /// Notified of each secret that is added.
+    added: Arc<Notify>,
     commands: mpsc::UnboundedSender<Command>,
 }
 
@@ -118,6 +120,7 @@ impl SecretRegistry {
             circuit_breaker,
             retry_budget: QuickRetryBudget::default(),
             secrets: Mutex::default(),
+            added: Arc::default(),
             commands: sender,
         });
         let worker = RegistryWorker { clock, commands, tokens, persisted, registry: Arc::downgrade(&inner) };
@@ -160,6 +163,7 @@ impl SecretRegistry {
         let stop = CancellationToken::new();
         let shared = SharedSecret { watch: watch.clone(), refresh_signal, subscriptions: 1, stop: stop.clone() };
         secrets.insert(request.clone(), shared);
+        self.0.added.notify_one();
         // Sending only fails during shutdown.
         let _ = self.0.commands.send(Command::Run(Box::new(SecretRenewer::new(options, renewer_deps)), stop));
         Subscription { watch, request: request.clone(), registry: self.clone() }
@@ -195,6 +199,18 @@ impl SecretRegistry {
             signal: secret.refresh_signal.clone(),
         };
         used.map(refreshable).collect()
+    }
+
+    /// Returns the requests of secrets that something uses and that `holds` is true for.
+    pub(super) fn requests_where(&self, holds: impl Fn(&SecretRequest) -> bool) -> Vec<SecretRequest> {
+        let secrets = self.0.secrets.lock();
+        let used = secrets.iter().filter(|(_, secret)| secret.subscriptions > 0).map(|(request, _)| request);
+        used.filter(|request| holds(request)).cloned().collect()
+    }
+
+    /// Returns what is notified of each secret that is added; for one waiting task.
+    pub(super) fn added(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.added)
     }
 
     /// Takes one call for a secret that fails from the budget that all secrets share; false if it is used up.

@@ -1,5 +1,10 @@
 //! Polls the version numbers of secrets in key-value version 2, so that a change on the server is read at once instead of at the next
 //! interval. The number is in the secret's metadata, whose response holds no secret.
+//!
+//! While the server's events are followed ([`super::EventSubscription`]), all versions are asked once at the beginning of each
+//! connection, as the events before it are lost, and then every [`REST`].
+
+mod problems;
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -8,26 +13,31 @@ use std::time::Duration;
 use keyward_credentials::backoff::random_unit;
 use keyward_credentials::credential_watch::Availability;
 use keyward_machine::clock::{Clock, ClockReading};
-use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::health::HealthHandle;
+use keyward_telemetry::outage::Outage;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::event_connection::EventConnection;
 use super::metrics::{SecretMetrics, VersionPollLabels};
 use super::registry::{Inner, Refreshable, SecretRegistry};
 use super::{SecretOp, SecretRequest, SecretResponse};
 use crate::server_client::{CallError, TokenVerdict};
 use crate::token::ClientToken;
+use problems::{Problem, ProblemKind};
 
 /// Polls the versions of a registry's secrets, one after the other.
 #[derive(Debug)]
 pub struct VersionPoll {
     registry: Weak<Inner>,
-    interval: Duration,
+    /// Interval without events; `None` for a poll at the beginning of each connection of events only.
+    interval: Option<Duration>,
+    events: Option<EventConnection>,
     clock: Clock,
     health: HealthHandle,
     metrics: SecretMetrics,
     secrets: BTreeMap<SecretRequest, Polled>,
+    outage: Outage,
 }
 
 /// State of one secret.
@@ -39,14 +49,33 @@ struct Polled {
     newer: Option<(u64, u32)>,
     /// Time until which it is not polled, as it is in no such store, or its metadata may not be read.
     paused_until: Option<ClockReading>,
-    is_denied: bool,
+    problem: Option<Problem>,
 }
+
+/// Order of the requests of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// Spread over an interval.
+    Spread(Duration),
+    /// One after the other, after a rest.
+    AfterRest(Duration),
+    /// One after the other at the beginning of a connection, also those that were refused.
+    AtConnection,
+    /// None, until a connection of events begins.
+    None,
+}
+
+/// Answers of a round, by the path of the metadata: a secret may be read by two spellings of its path.
+type Answers = BTreeMap<String, Result<Option<u64>, CallError>>;
 
 /// Shortest time between two requests of a session, whatever the number of its secrets: at most ten a second.
 const MIN_SPACING: Duration = Duration::from_millis(100);
 
 /// Time after which the server is asked again about a secret that cannot be polled.
 const PAUSE: Duration = Duration::from_mins(10);
+
+/// Shortest interval while events are followed: a lost event is found within it.
+const REST: Duration = Duration::from_mins(5);
 
 /// Returns the time between two requests, so that `secrets` are each polled once in an interval, or as often as the limit allows.
 fn spacing(interval: Duration, secrets: usize, unit: f64) -> Duration {
@@ -55,19 +84,25 @@ fn spacing(interval: Duration, secrets: usize, unit: f64) -> Duration {
 }
 
 /// Returns the version that a response of key-value version 2 has.
-fn version(response: &SecretResponse) -> Option<u64> {
+pub(super) fn version(response: &SecretResponse) -> Option<u64> {
     let fields = response.data.as_map();
     fields.get("data")?;
     fields.get("metadata")?.get("version")?.as_u64()
 }
 
 impl VersionPoll {
-    /// Creates the poll; `health` shows secrets whose metadata may not be read.
-    pub fn new(registry: &SecretRegistry, interval: Duration, health: HealthHandle) -> Self {
+    /// Creates the poll; `health` shows secrets whose metadata may not be read. With `events`, `interval` is for the time without them.
+    pub fn new(
+        registry: &SecretRegistry,
+        interval: Option<Duration>,
+        events: Option<EventConnection>,
+        health: HealthHandle,
+    ) -> Self {
         health.set_ready();
         let deps = registry.deps();
         let (clock, metrics) = (deps.clock.clone(), deps.metrics.get());
-        Self { registry: registry.downgrade(), interval, clock, health, metrics, secrets: BTreeMap::new() }
+        let (registry, secrets, outage) = (registry.downgrade(), BTreeMap::new(), Outage::default());
+        Self { registry, interval, events, clock, health, metrics, secrets, outage }
     }
 
     /// Polls until `stop` is cancelled or the registry is gone.
@@ -76,35 +111,95 @@ impl VersionPoll {
     }
 
     async fn poll_all(mut self) {
-        let registry = self.registry.clone();
+        let mut events = self.events.take().unwrap_or_else(EventConnection::never);
+        let mut asked = events.current();
         // Machines that start together do not poll together.
-        self.clock.sleep(self.interval.mul_f64(random_unit())).await;
-        // The registry is not kept while this waits.
-        let in_use = || registry.upgrade().map(SecretRegistry::from_inner);
-        while let Some(secrets) = in_use().map(|registry| registry.refreshables()) {
-            let secrets: Vec<Refreshable> =
-                secrets.into_iter().filter(|secret| is_candidate(&secret.request)).collect();
-            self.secrets.retain(|request, _| secrets.iter().any(|secret| secret.request == *request));
-            self.report();
-            let polled: Vec<_> = secrets.iter().filter(|secret| self.is_due(&secret.request)).collect();
-            for secret in &polled {
-                self.clock.sleep(spacing(self.interval, polled.len(), random_unit())).await;
-                let Some(registry) = in_use() else { return };
-                self.poll(&registry, secret).await;
+        let start = self.interval.map(|interval| self.clock.now() + interval.mul_f64(random_unit()));
+        let clock = self.clock.clone();
+        if asked.is_none() {
+            tokio::select! {
+                () = clock.sleep_until_some(start) => {}
+                () = events.changed() => {}
             }
-            if polled.is_empty() {
-                self.clock.sleep(self.interval).await;
+        }
+        asked = None;
+        loop {
+            let connection = events.current();
+            let round = match (connection, self.interval) {
+                (Some(_), _) if connection != asked => Round::AtConnection,
+                (Some(_), Some(interval)) => Round::AfterRest(interval.max(REST)),
+                (None, Some(interval)) => Round::Spread(interval),
+                (_, None) => Round::None,
+            };
+            asked = connection;
+            let is_over = tokio::select! {
+                goes_on = self.poll_once(round) => !goes_on,
+                () = events.changed() => false,
+            };
+            if is_over {
+                return;
             }
         }
     }
 
-    fn is_due(&self, request: &SecretRequest) -> bool {
-        let paused = self.secrets.get(request).and_then(|secret| secret.paused_until);
-        paused.is_none_or(|until| self.clock.has_reached(until))
+    /// Polls each secret that is due once; false if the registry is gone. It may be dropped while it waits.
+    async fn poll_once(&mut self, round: Round) -> bool {
+        let registry = self.registry.clone();
+        // The registry is not kept while this waits.
+        let in_use = || registry.upgrade().map(SecretRegistry::from_inner);
+        let (interval, shortest) = match round {
+            Round::Spread(interval) => (interval, interval),
+            Round::AfterRest(rest) => {
+                self.clock.sleep(rest.mul_f64(0.2f64.mul_add(random_unit(), 0.9))).await;
+                (Duration::ZERO, Duration::ZERO)
+            }
+            Round::AtConnection => (Duration::ZERO, Duration::ZERO),
+            Round::None => std::future::pending().await,
+        };
+        let Some(secrets) = in_use().map(|registry| registry.refreshables()) else { return false };
+        let secrets: Vec<Refreshable> = secrets.into_iter().filter(|secret| is_candidate(&secret.request)).collect();
+        self.secrets.retain(|request, _| secrets.iter().any(|secret| secret.request == *request));
+        self.report();
+        let due = |secret: &&Refreshable| self.is_due(&secret.request, round);
+        let polled: Vec<&Refreshable> = secrets.iter().filter(due).collect();
+        let calls = self.count_paths(&polled);
+        let mut answers = Answers::new();
+        for secret in &polled {
+            let is_answered = self.known_path(&secret.request).is_some_and(|path| answers.contains_key(path));
+            if !is_answered {
+                self.clock.sleep(spacing(interval, calls, random_unit())).await;
+            }
+            let Some(registry) = in_use() else { return false };
+            self.poll(&registry, secret, round, &mut answers).await;
+        }
+        if polled.is_empty() {
+            self.clock.sleep(shortest).await;
+        }
+        true
     }
 
-    /// Asks for the version of one secret, and requests a read if it is another one.
-    async fn poll(&mut self, registry: &SecretRegistry, secret: &Refreshable) {
+    fn is_due(&self, request: &SecretRequest, round: Round) -> bool {
+        let Some(secret) = self.secrets.get(request) else { return true };
+        let is_paused = secret.paused_until.is_some_and(|until| !self.clock.has_reached(until));
+        !is_paused || round == Round::AtConnection && secret.problem.is_some()
+    }
+
+    fn known_path(&self, request: &SecretRequest) -> Option<&str> {
+        self.secrets.get(request)?.metadata.as_deref()
+    }
+
+    /// Returns the number of requests that these secrets need.
+    fn count_paths(&self, secrets: &[&Refreshable]) -> usize {
+        let paths: Vec<_> = secrets.iter().map(|secret| self.known_path(&secret.request)).collect();
+        let mut known: Vec<_> = paths.iter().copied().flatten().collect();
+        let unknown = paths.len() - known.len();
+        known.sort_unstable();
+        known.dedup();
+        known.len() + unknown
+    }
+
+    /// Asks for the version of one secret, unless another spelling of its path was answered, and requests a read if it is another one.
+    async fn poll(&mut self, registry: &SecretRegistry, secret: &Refreshable, round: Round, answers: &mut Answers) {
         let deps = registry.deps();
         let known = secret.watch.read(|state| match &state.availability {
             Availability::Available(response) => Some(version(response)),
@@ -112,25 +207,51 @@ impl VersionPoll {
         });
         // A secret that is not there yet, or no longer, is read by its own schedule; so is one in no such store.
         let Some(known) = known else { return };
-        let Some(known) = known else { return self.pause(&secret.request, false) };
+        let Some(known) = known else { return self.pause(&secret.request) };
         let Some(token) = deps.tokens.peek().availability.available() else { return };
         let Some(path) = self.metadata_path(registry, &secret.request, &token.secret).await else { return };
-        let request = SecretRequest::read(path.as_str());
-        let permit = registry.circuit_breaker().acquire(&path).await;
-        let answer = deps.upstream.request_secret(Some(&token.secret), &request, deps.namespace.as_deref()).await;
-        permit.record(!answer.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
-        match answer {
-            Ok(metadata) => {
-                let current = metadata.data.as_map().get("current_version").and_then(Value::as_u64);
-                self.compare(secret, known, current);
-            }
-            Err(error) => self.record_error(&secret.request, &path, &error),
+        let is_first = !answers.contains_key(&path);
+        if is_first {
+            let answer = self.request_version(registry, &path, &token.secret).await;
+            answers.insert(path.clone(), answer);
         }
+        let outcome = match answers.get(&path) {
+            None => return,
+            Some(Ok(current)) => self.compare(secret, known, *current, is_first),
+            Some(Err(error)) => {
+                // The secret may have changed before the connection of events.
+                if round == Round::AtConnection && error.verdict() != TokenVerdict::Unavailable {
+                    request_read(secret);
+                }
+                self.record_error(&secret.request, &path, error, is_first)
+            }
+        };
+        if is_first {
+            self.metrics.version_polls.get_or_create(&VersionPollLabels { outcome }).inc();
+        }
+        self.update_outage(&path);
     }
 
-    fn compare(&mut self, secret: &Refreshable, known: u64, current: Option<u64>) {
+    async fn request_version(
+        &self,
+        registry: &SecretRegistry,
+        path: &str,
+        token: &ClientToken,
+    ) -> Result<Option<u64>, CallError> {
+        let deps = registry.deps();
+        let request = SecretRequest::read(path);
+        let permit = registry.circuit_breaker().acquire(path).await;
+        let answer = deps.upstream.request_secret(Some(token), &request, deps.namespace.as_deref()).await;
+        permit.record(!answer.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
+        answer.map(|metadata| metadata.data.as_map().get("current_version").and_then(Value::as_u64))
+    }
+
+    /// Compares the version that was read with that on the server; returns the poll's outcome. `logs` is true for one spelling of a path.
+    fn compare(&mut self, secret: &Refreshable, known: u64, current: Option<u64>, logs: bool) -> &'static str {
         let polled = self.secrets.entry(secret.request.clone()).or_default();
-        if std::mem::take(&mut polled.is_denied) {
+        polled.paused_until = None;
+        let problem = polled.problem.take();
+        if logs && problem.is_some_and(|problem| problem.kind != ProblemKind::Outage) {
             tracing::info!(
                 event = "agent.secret.version_recovered",
                 path = secret.request.path,
@@ -142,14 +263,13 @@ impl VersionPoll {
             _ => 1,
         };
         polled.newer = current.filter(|current| *current != known).map(|current| (current, polls));
-        let Some((version, polls)) = polled.newer else { return self.count("unchanged") };
+        let Some((version, polls)) = polled.newer else { return "unchanged" };
         // The version may be deleted, or the server that was read lags behind: it is read again, ever more rarely.
         if polls.is_power_of_two() {
-            secret.signal.allow_one();
-            secret.signal.request();
+            request_read(secret);
         }
         if polls > 1 {
-            return self.count("unchanged");
+            return "unchanged";
         }
         tracing::debug!(
             event = "agent.secret.version_changed",
@@ -157,7 +277,7 @@ impl VersionPoll {
             version,
             "the secret has another version, which is read now"
         );
-        self.count("changed");
+        "changed"
     }
 
     /// Returns the path of a secret's metadata; `None` if it cannot be polled.
@@ -167,64 +287,32 @@ impl VersionPoll {
         request: &SecretRequest,
         token: &ClientToken,
     ) -> Option<String> {
-        if let Some(path) = self.secrets.get(request).and_then(|secret| secret.metadata.clone()) {
-            return Some(path);
+        if let Some(path) = self.known_path(request) {
+            return Some(path.to_owned());
         }
         let deps = registry.deps();
         let path = deps.upstream.versioned_metadata_path(token, request, deps.namespace.as_deref()).await;
         if path.is_none() {
-            self.pause(request, false);
+            self.pause(request);
         }
         self.secrets.entry(request.clone()).or_default().metadata.clone_from(&path);
         path
     }
 
-    fn record_error(&mut self, request: &SecretRequest, path: &str, error: &CallError) {
-        match error.verdict() {
-            TokenVerdict::Denied => {
-                if !self.secrets.entry(request.clone()).or_default().is_denied {
-                    tracing::warn!(
-                        event = "agent.secret.version_denied",
-                        path,
-                        code = ErrorCode::AccessDenied.as_str(),
-                        error = error.to_string(),
-                        "may not read the version of a secret, so that a change waits for the interval; the policy needs read on this path"
-                    );
-                }
-                self.pause(request, true);
-                self.count("denied");
-            }
-            _ => self.count("failed"),
-        }
-    }
-
-    fn pause(&mut self, request: &SecretRequest, is_denied: bool) {
+    fn pause(&mut self, request: &SecretRequest) {
         let until = self.clock.now() + PAUSE;
-        let secret = self.secrets.entry(request.clone()).or_default();
-        (secret.paused_until, secret.is_denied) = (Some(until), is_denied);
-    }
-
-    /// Shows which secrets are not followed.
-    fn report(&self) {
-        let mut denied = self.secrets.iter().filter(|(_, secret)| secret.is_denied).map(|(request, _)| &request.path);
-        match denied.next() {
-            None => self.health.clear_warning(),
-            Some(first) => {
-                let more = denied.count();
-                let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-                let text = format!("the policy denies the metadata of {first}{more}: changes wait for the interval");
-                self.health.warn(ErrorCode::AccessDenied, text);
-            }
-        }
-    }
-
-    fn count(&self, outcome: &'static str) {
-        self.metrics.version_polls.get_or_create(&VersionPollLabels { outcome }).inc();
+        self.secrets.entry(request.clone()).or_default().paused_until = Some(until);
     }
 }
 
+/// Requests a read of a secret, whatever was requested before. The caller bounds how often.
+pub(super) fn request_read(secret: &Refreshable) {
+    secret.signal.allow_one();
+    secret.signal.request();
+}
+
 /// Returns true for a read of a secret's latest version.
-fn is_candidate(request: &SecretRequest) -> bool {
+pub(super) fn is_candidate(request: &SecretRequest) -> bool {
     request.op == SecretOp::Read && !request.path.contains('?')
 }
 

@@ -162,6 +162,7 @@ impl From<TransportError> for CallError {
         match error {
             TransportError::TimedOut { server, after } => Self::TimedOut { server, after },
             TransportError::TooLarge { .. } => Self::TooLarge { what: error.to_string() },
+            TransportError::NotWebSocket { .. } => Self::InvalidResponse { what: error.to_string() },
             TransportError::Connect { .. } | TransportError::Broken { .. } => {
                 Self::Unreachable { cause: error.to_string() }
             }

@@ -7,6 +7,7 @@ mod path_class;
 mod login;
 mod secret;
 mod kv_mounts;
+mod events;
 mod capabilities;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -27,6 +28,7 @@ use crate::token::{ClientToken, Lease};
 
 pub use error::{CallError, TokenVerdict};
 pub(crate) use error::{is_bare_denial, is_outage};
+pub(crate) use events::SubscriptionRefusal;
 pub use login::{DerivedTokenKind, DerivedTokenOptions, SignedCallerIdentity};
 pub(crate) use path_class::PathClass;
 pub(crate) use secret::SecretLease;

@@ -49,6 +49,11 @@ pub(crate) fn describe(template: &Template, describe_value: impl Fn(&str, &str) 
             format_duration(*stale)
         ));
     }
+    if template.secrets.events {
+        does.push(
+            "reads those secrets again at once by the events of the server (Vault Enterprise from 1.16)".to_owned(),
+        );
+    }
     if !required {
         does.push("is not required for readiness".to_owned());
     }

@@ -185,6 +185,10 @@ impl StreamingResponse {
         self.response.status()
     }
 
+    pub(super) fn into_inner(self) -> reqwest::Response {
+        self.response
+    }
+
     /// Reads the next chunk of the body within `time`; `None` at its end.
     pub async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
         match tokio::time::timeout(time, self.response.chunk()).await {
@@ -260,6 +264,14 @@ pub enum TransportError {
         /// Limit in bytes.
         limit: usize,
     },
+    /// The server's handshake of a WebSocket is invalid.
+    #[error("{server} did not open a WebSocket: {defect}")]
+    NotWebSocket {
+        /// The server.
+        server: String,
+        /// The defect.
+        defect: &'static str,
+    },
 }
 
 impl TransportError {
@@ -268,7 +280,7 @@ impl TransportError {
         match self {
             Self::Connect { cause, .. } | Self::Broken { cause, .. } => connection_error_code(cause),
             Self::TimedOut { .. } => ErrorCode::ServerTimeout,
-            Self::TooLarge { .. } => ErrorCode::InvalidResponse,
+            Self::TooLarge { .. } | Self::NotWebSocket { .. } => ErrorCode::InvalidResponse,
         }
     }
 }

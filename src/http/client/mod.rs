@@ -5,6 +5,7 @@ mod build;
 mod reqwest_resolver;
 mod call;
 pub mod sanitize;
+mod websocket;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use call::{
 pub use environment_proxy::EnvironmentProxies;
 pub use reqwest::RequestBuilder;
 pub use reqwest_resolver::Resolver;
+pub use websocket::{MAX_MESSAGE, ReceivedMessage, UpgradeResponse, WebSocket};
 
 pub use crate::tls::{ClientCertificate, TlsOptions};
 

@@ -108,9 +108,18 @@ impl UpstreamOutcome {
     pub const fn from_call(result: &Result<ClientResponse, TransportError>) -> Self {
         match result {
             Ok(response) => Self::Response(response.status),
-            Err(TransportError::Connect { .. }) => Self::Unreachable,
-            Err(TransportError::TimedOut { .. }) => Self::Timeout,
-            Err(TransportError::Broken { .. } | TransportError::TooLarge { .. }) => Self::Broken,
+            Err(error) => Self::from_failed_call(error),
+        }
+    }
+
+    /// Returns the outcome of a call of this process that has no complete response.
+    pub const fn from_failed_call(error: &TransportError) -> Self {
+        match error {
+            TransportError::Connect { .. } => Self::Unreachable,
+            TransportError::TimedOut { .. } => Self::Timeout,
+            TransportError::Broken { .. } | TransportError::TooLarge { .. } | TransportError::NotWebSocket { .. } => {
+                Self::Broken
+            }
         }
     }
 

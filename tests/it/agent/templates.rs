@@ -2,6 +2,7 @@
 
 mod certificates;
 mod commands;
+mod events;
 mod made;
 mod offline;
 mod polled_versions;

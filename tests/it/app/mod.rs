@@ -24,4 +24,5 @@ mod rotation;
 mod service_manager;
 mod ssh_certificates;
 mod state_folder;
+mod vault_events;
 mod workload_identity;

@@ -43,6 +43,8 @@ pub(crate) mod python_script;
 pub(crate) mod platform;
 pub(crate) mod raw;
 #[cfg(feature = "dev")]
+pub(crate) mod event_server;
+#[cfg(feature = "dev")]
 pub(crate) mod recording;
 #[cfg(feature = "dev")]
 pub(crate) mod secrets;

@@ -3,11 +3,12 @@
 use keyward_agent::secrets::VersionPoll;
 
 use super::*;
+use crate::harness::log;
 
 fn bench<'a>(world: &'a World, session: &Session, interval: Duration) -> Bench<'a> {
     let mut bench = Bench::with_registry(world, session, |deps| deps.interval = MINUTE * 60);
     let health = world.health.register("versions/web", false, "not polled yet");
-    bench.running.spawn(VersionPoll::new(&bench.store, interval, health).run(CancellationToken::new()));
+    bench.running.spawn(VersionPoll::new(&bench.store, Some(interval), None, health).run(CancellationToken::new()));
     bench
 }
 
@@ -40,7 +41,7 @@ async fn a_change_reaches_the_file_within_three_seconds_and_a_poll_costs_one_cal
     let world = world();
     let session = world.start();
     let mut bench = polled(&world, &session).await;
-    // The same secret, by a path that lacks a segment: one more secret for this program.
+    // The same secret, by a path that lacks a segment: two for this program, and one for the server.
     bench.start("short", "{{ with secret \"secret/app\" }}{{ .Data.data.password }}{{ end }}");
     sleep(Duration::from_secs(10)).await;
     let written = |name: &str| bench.read(name).unwrap_or_else(|| bench.reason(name));
@@ -55,9 +56,9 @@ async fn a_change_reaches_the_file_within_three_seconds_and_a_poll_costs_one_cal
     sleep(MINUTE * 10).await;
     let calls = world.count(Operation::Secret) - before.0;
     let polled = polls(&bench, "unchanged") - before.2;
-    assert!(calls == polled && (540..=660).contains(&calls), "{calls} calls, {polled} polls");
+    assert!(calls == polled && (270..=330).contains(&calls), "{calls} calls, {polled} polls");
     assert_eq!(world.count(Operation::System), before.1, "the mount is asked for once");
-    assert_eq!(polls(&bench, "changed"), 10);
+    assert_eq!(polls(&bench, "changed"), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,6 +101,47 @@ async fn a_denied_version_is_told_and_the_secret_is_read_at_its_interval() {
     // The policy was extended meanwhile.
     sleep(MINUTE * 3).await;
     assert_eq!((bench.read("app").as_deref(), warning()), (Some("p1"), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_version_and_an_outage_are_each_logged_once_with_the_remedy_and_so_is_their_end() {
+    let world = world();
+    let session = world.start();
+    let mut bench = polled(&world, &session).await;
+    bench.start("short", "{{ with secret \"secret/app\" }}{{ .Data.data.password }}{{ end }}");
+    sleep(Duration::from_secs(10)).await;
+    log::keep();
+    let logged = |event: &str| -> Vec<String> {
+        let lines = log::lines().into_iter().filter(|line| line["fields"]["event"] == event);
+        lines.map(|line| line["fields"].to_string()).collect()
+    };
+    let denied = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    world.faults().respond_always(Operation::Secret, Some(denied));
+    sleep(MINUTE * 15).await;
+    let lines = logged("agent.secret.version_denied");
+    let policy = r#"path \"secret/metadata/app\" { capabilities = [\"read\"] }"#;
+    assert!(lines.len() == 1 && lines[0].contains(policy), "one secret by two spellings: {lines:?}");
+    world.faults().respond_always(Operation::Secret, None);
+    sleep(MINUTE * 15).await;
+    assert_eq!(logged("agent.secret.version_recovered").len(), 1);
+    world.faults().respond_always(Operation::Secret, Some(CannedResponse::new(500, "{\"errors\":[\"failed\"]}")));
+    sleep(MINUTE * 15).await;
+    let warning = world.health.statuses().remove("versions/web").unwrap().warning.expect("a warning").reason;
+    assert!(
+        warning.contains("cannot read the version of secret/") && warning.contains("HTTP 500: failed"),
+        "{warning}"
+    );
+    let lines = logged("agent.secret.version_poll.failed");
+    assert!(
+        lines.len() == 1 && lines[0].contains("HTTP 500: failed") && lines[0].contains("secret/metadata/app"),
+        "{lines:?}"
+    );
+    world.faults().respond_always(Operation::Secret, None);
+    sleep(MINUTE * 15).await;
+    let lines = logged("agent.secret.version_poll.recovered");
+    assert!(lines.len() == 1 && lines[0].contains("lasted_seconds"), "{lines:?}");
+    assert_eq!(world.health.statuses().remove("versions/web").unwrap().warning.map(|warning| warning.reason), None);
+    assert_eq!(logged("agent.secret.version_poll.failed").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
