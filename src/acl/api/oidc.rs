@@ -12,13 +12,15 @@ use super::tokens;
 use crate::service::login::{AuthUrlRequest, OidcCallbackRequest};
 use crate::store::Freshness;
 
-/// Begin of a login. Consul has no `Issuer`; its clients ignore it.
+/// Begin of a login. Consul has `AuthURL` alone; its clients ignore the rest.
 #[derive(Debug, Serialize)]
 struct AuthUrlView<'a> {
     #[serde(rename = "AuthURL")]
     auth_url: &'a str,
     #[serde(rename = "Issuer")]
     issuer: &'a str,
+    #[serde(rename = "IssuerRequired", skip_serializing_if = "std::ops::Not::not")]
+    issuer_required: bool,
 }
 
 /// Begins a login. A token in the request is ignored.
@@ -33,7 +35,7 @@ pub(super) async fn begin(state: &ApiState, request: &mut ApiRequest) -> Result<
     let namespace = request.method_namespace(body_namespace.as_deref())?;
     let begin = AuthUrlRequest { method, redirect_uri, client_nonce, meta };
     let begun = state.methods.begin_oidc(&namespace, begin).await.map_err(ApiError::Login)?;
-    let view = AuthUrlView { auth_url: begun.url.as_str(), issuer: &begun.issuer };
+    let view = AuthUrlView { auth_url: begun.url.as_str(), issuer: &begun.issuer, issuer_required: begun.names_issuer };
     Ok(ApiResponse::json(&view, request.pretty())?)
 }
 

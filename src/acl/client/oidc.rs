@@ -38,6 +38,9 @@ pub struct OidcAuthUrl {
     /// Issuer of the provider, which its answer may name; Consul does not say it.
     #[serde(rename = "Issuer")]
     pub issuer: Option<String>,
+    /// The provider's answer must name its issuer.
+    #[serde(rename = "IssuerRequired", default)]
+    pub issuer_required: bool,
 }
 
 /// End of a login.

@@ -24,6 +24,7 @@ use self::documents::{FetchError, FetchedDocuments};
 use crate::model::auth_method::Algorithm;
 use crate::model::oidc::{DiscoveredEndpoints, OidcError, ProviderEndpoints};
 
+pub(crate) use documents::parse_object;
 pub(crate) use fixed::pem_keys;
 
 /// Location of an issuer's keys.

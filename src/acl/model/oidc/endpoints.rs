@@ -13,6 +13,11 @@ pub(crate) struct DiscoveredEndpoints {
     authorization_endpoint: Option<Value>,
     token_endpoint: Option<Value>,
     code_challenge_methods_supported: Option<Value>,
+    authorization_response_iss_parameter_supported: Option<Value>,
+    /// Endpoints may be `http` on loopback: the document's own URL is. Another host's document must not send this server to
+    /// a service of its own machine.
+    #[serde(skip)]
+    pub(crate) may_be_plain: bool,
 }
 
 /// Endpoints of a provider.
@@ -22,6 +27,8 @@ pub(crate) struct ProviderEndpoints {
     pub(crate) authorization: Url,
     /// Endpoint that exchanges a code for an ID token.
     pub(crate) token: Url,
+    /// Each answer of the provider names its issuer (RFC 9207, 3).
+    pub(crate) names_issuer: bool,
 }
 
 /// Method of the code challenge (RFC 7636, 4.2).
@@ -36,16 +43,21 @@ impl ProviderEndpoints {
         {
             return Err(OidcError::Discovery("it offers no PKCE with S256".to_owned()));
         }
+        let parse = |name: &str, value: &Option<Value>| {
+            let text = value.as_ref().and_then(Value::as_str);
+            let text = text.ok_or_else(|| OidcError::Discovery(format!("it names no {name}")))?;
+            let url = parse_endpoint_url(text).map_err(|error| OidcError::Discovery(format!("its {name} {error}")))?;
+            if url.scheme() == "http" && !discovered.may_be_plain {
+                return Err(OidcError::Discovery(format!("its {name} must be https, as the document's own URL is")));
+            }
+            Ok(url)
+        };
         Ok(Self {
-            authorization: parse("authorization_endpoint", discovered.authorization_endpoint.as_ref())?,
-            token: parse("token_endpoint", discovered.token_endpoint.as_ref())?,
+            authorization: parse("authorization_endpoint", &discovered.authorization_endpoint)?,
+            token: parse("token_endpoint", &discovered.token_endpoint)?,
+            names_issuer: discovered.authorization_response_iss_parameter_supported == Some(Value::Bool(true)),
         })
     }
-}
-
-fn parse(name: &str, value: Option<&Value>) -> Result<Url, OidcError> {
-    let text = value.and_then(Value::as_str).ok_or_else(|| OidcError::Discovery(format!("it names no {name}")))?;
-    parse_endpoint_url(text).map_err(|error| OidcError::Discovery(format!("its {name} {error}")))
 }
 
 #[cfg(test)]
@@ -57,7 +69,8 @@ mod tests {
     #[test]
     fn both_endpoints_must_be_named_and_secure() {
         let parse = |document: Value| {
-            let discovered: DiscoveredEndpoints = serde_json::from_value(document).unwrap();
+            let mut discovered: DiscoveredEndpoints = serde_json::from_value(document).unwrap();
+            discovered.may_be_plain = true;
             ProviderEndpoints::parse(&discovered).map_err(|error| error.to_string())
         };
         let with = |name: &str, value: Value| {
@@ -83,6 +96,28 @@ mod tests {
             check(name, json!(["https://a"]), &format!("it names no {name}"));
             check(name, json!("https://u@a"), &format!("its {name} must not contain a user or a fragment"));
             check(name, json!("http://login.example/"), &format!("its {name} must be https, or http on loopback"));
+        }
+        assert!(!found.names_issuer);
+        let supported = "authorization_response_iss_parameter_supported";
+        for (value, expected) in [(json!(true), true), (json!(false), false), (json!("true"), false)] {
+            assert_eq!(with(supported, value).unwrap().names_issuer, expected);
+        }
+    }
+
+    #[test]
+    fn a_document_that_came_over_tls_names_no_endpoint_without_it() {
+        let secure = json!("https://login.example/");
+        for (authorization, token, reason) in [
+            (&secure, &json!("http://127.0.0.1:8200/v1/sys/seal"), "its token_endpoint must be https, as"),
+            (&json!("http://localhost:1/"), &secure, "its authorization_endpoint must be https, as"),
+        ] {
+            // A document cannot say how it came.
+            let document = json!({
+                "authorization_endpoint": authorization, "token_endpoint": token, "may_be_plain": true,
+            });
+            let discovered: DiscoveredEndpoints = serde_json::from_value(document).unwrap();
+            let error = ProviderEndpoints::parse(&discovered).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
         }
     }
 }

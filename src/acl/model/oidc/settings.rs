@@ -134,6 +134,7 @@ mod tests {
         let endpoints = ProviderEndpoints {
             authorization: endpoint("https://login.example/authorize?p=a%20b"),
             token: endpoint("https://login.example/token"),
+            names_issuer: false,
         };
         let attempt = attempt();
         let url = |settings: &OidcSettings| settings.authorization_url(&endpoints, &attempt, "s/1");

@@ -24,8 +24,14 @@ impl IssuerKeyOptions {
                     return Err(FetchError::Issuer { found: document.issuer, expected: issuer.to_owned() });
                 }
                 endpoints = document.endpoints;
+                endpoints.may_be_plain = url.scheme() == "http";
                 // Anyone on the path to an `http` URL could replace the keys.
-                parse_jwks_url(&document.jwks_uri).map_err(FetchError::KeysUrl)?
+                let keys = parse_jwks_url(&document.jwks_uri).map_err(FetchError::KeysUrl)?;
+                // Another host's document must not send this server to a service of its own machine.
+                if keys.scheme() == "http" && !endpoints.may_be_plain {
+                    return Err(FetchError::PlainKeysUrl);
+                }
+                keys
             }
         };
         let set: JwkSet = self.document(&jwks).await?;
@@ -45,7 +51,7 @@ impl IssuerKeyOptions {
 }
 
 /// Parses a JSON object. For serde, an array of the fields' values would do as well.
-pub(super) fn parse_object<T: serde::de::DeserializeOwned>(document: &[u8]) -> Option<T> {
+pub(crate) fn parse_object<T: serde::de::DeserializeOwned>(document: &[u8]) -> Option<T> {
     document.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(document).ok())?
 }
 
@@ -109,6 +115,8 @@ pub(super) enum FetchError {
     Issuer { found: String, expected: String },
     #[error("the discovery document's jwks_uri {0}")]
     KeysUrl(JwksUrlError),
+    #[error("the discovery document's jwks_uri must be https, as the document's own URL is")]
+    PlainKeysUrl,
     #[error("the key set has no RSA, P-256 or P-384 signature key")]
     NoKeys,
 }

@@ -13,7 +13,7 @@ use url::{Url, form_urlencoded};
 
 use super::call_slots::CallSlots;
 use crate::model::oidc::{LoginAttempt, OidcError};
-use crate::service::issuer_keys::CaSource;
+use crate::service::issuer_keys::{CaSource, parse_object};
 
 /// Client of the token endpoint of a provider.
 #[derive(Debug)]
@@ -50,6 +50,9 @@ impl TokenEndpoint {
     }
 
     /// Exchanges a code for an ID token, which is unverified.
+    ///
+    /// The limit of logins by source bounds the exchanges. One by login would not: everybody may begin logins. One by method
+    /// would let anybody keep all people of the method out; the slots hold nobody longer than the provider takes.
     pub(super) async fn exchange(
         &self,
         endpoint: &Url,
@@ -116,11 +119,6 @@ fn parse(response: &ClientResponse, server: &str, code: &str) -> Result<SecretSt
         }
         None => unusable(format!("{server} returned HTTP {}", response.status.as_u16())),
     }
-}
-
-/// Parses a JSON object. For serde, an array of the fields' values would do as well.
-fn parse_object<T: serde::de::DeserializeOwned>(body: &[u8]) -> Option<T> {
-    body.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(body).ok())?
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub(crate) struct AuthUrl {
     pub url: Url,
     /// Issuer of the provider, which a redirect may name (RFC 9207).
     pub issuer: String,
+    /// The redirect must name it.
+    pub names_issuer: bool,
 }
 
 /// Request to finish a login with a browser. Nothing in it is verified.
@@ -83,13 +85,9 @@ impl LoginMethods {
         let attempt = LoginAttempt::begin(request.redirect_uri, &request.client_nonce, request.meta, now)?;
         let endpoints = verifier.keys.endpoints().await?;
         let plain = serde_json::to_vec(&attempt).map_err(ServiceError::Encode)?;
-        let state = self.service.seal_login(&binding(&method), &plain).await?;
+        let state = self.service.seal_login(&binding(&method, &verifier, settings)?, &plain).await?;
         let url = settings.authorization_url(&endpoints, &attempt, &state);
-        let issuer = match &verifier.config.keys {
-            KeySource::Discovery { issuer, .. } => issuer.clone(),
-            KeySource::Jwks { .. } | KeySource::Fixed(_) => String::new(),
-        };
-        Ok(AuthUrl { url, issuer })
+        Ok(AuthUrl { url, issuer: issuer(&verifier).to_owned(), names_issuer: endpoints.names_issuer })
     }
 
     /// Finishes a login: exchanges the code for an ID token, and the ID token for an ACL token.
@@ -112,7 +110,7 @@ impl LoginMethods {
         if request.unverified_code.expose_secret().is_empty() {
             return Err(LoginError::Missing("Code"));
         }
-        let attempt = self.open_attempt(&method, &request.unverified_state).await?;
+        let attempt = self.open_attempt(&binding(&method, &verifier, settings)?, &request.unverified_state).await?;
         attempt.verify(request.client_nonce.expose_secret(), self.service.now())?;
         // The method may have changed since the login began.
         settings.verify_redirect_uri(&attempt.redirect_uri)?;
@@ -135,23 +133,33 @@ impl LoginMethods {
         self.grant_stored(&method, &verifier, &verified, &attempt.meta).await
     }
 
-    async fn open_attempt(
-        &self,
-        method: &Stored<AuthMethodRecord>,
-        unverified_state: &str,
-    ) -> Result<LoginAttempt, LoginError> {
+    async fn open_attempt(&self, binding: &str, unverified_state: &str) -> Result<LoginAttempt, LoginError> {
         if unverified_state.len() > MAX_STATE {
             return Err(OidcError::State.into());
         }
-        let plain = self.service.open_login(&binding(method), unverified_state).await?.ok_or(OidcError::State)?;
+        let plain = self.service.open_login(binding, unverified_state).await?.ok_or(OidcError::State)?;
         // A newer version may write what this one does not read.
         Ok(serde_json::from_slice(&plain).map_err(|_| OidcError::State)?)
     }
 }
 
-/// Text that a login is bound to: a state of another method does not decrypt, nor one of a method that had the name before.
-fn binding(method: &Stored<AuthMethodRecord>) -> String {
-    format!("{} {}", method.value.id, method.value.namespace)
+/// Text that a login is bound to: a state of another method does not decrypt, nor one of a method that had the name before, or
+/// that has another provider since. That one would get the other's code, with its verifier.
+fn binding(
+    method: &Stored<AuthMethodRecord>,
+    verifier: &Verifier,
+    settings: &OidcSettings,
+) -> Result<String, ServiceError> {
+    let record = &method.value;
+    let parts = (record.id.to_string(), record.namespace.to_string(), issuer(verifier), &settings.client_id);
+    serde_json::to_string(&parts).map_err(ServiceError::Encode)
+}
+
+fn issuer(verifier: &Verifier) -> &str {
+    match &verifier.config.keys {
+        KeySource::Discovery { issuer, .. } => issuer,
+        KeySource::Jwks { .. } | KeySource::Fixed(_) => "",
+    }
 }
 
 fn settings(verifier: &Arc<Verifier>) -> Result<&OidcSettings, OidcError> {

@@ -68,6 +68,17 @@ async fn t41_a_state_counts_only_for_its_method_its_client_and_five_minutes() {
     let again = world.finish(&code, &state).await;
     check(&again, 403, "the provider refused the code: invalid_grant: unknown code");
     assert_eq!(world.provider.faults.exchanges.lock().len(), 2);
+    // Another provider of the method does not get the code with its verifier, nor does another client.
+    let other = OpenIdProvider::start();
+    for change in [json!({"OIDCDiscoveryURL": other.url}), json!({"OIDCClientID": "another"})] {
+        let (code, state) = world.arrive().await;
+        world.method(change).await;
+        check(&world.finish(&code, &state).await, 403, STATE);
+        world.method(json!({})).await;
+        assert_eq!(world.finish(&code, &state).await.status, 200, "as it was");
+    }
+    assert!(other.faults.exchanges.lock().is_empty(), "the other provider was asked");
+
     let (code, state) = world.arrive().await;
     world.acl.clock.set_wall_by(301);
     check(&world.finish(&code, &state).await, 403, "the login was not finished within 5 minutes");
@@ -214,9 +225,24 @@ async fn the_authority_of_the_method_verifies_every_call_of_the_provider() {
         .make("/v1/acl/binding-rule", json!({"AuthMethod": "people", "BindType": "service", "BindName": "web"}))
         .await;
     check(&world.begin(json!({})).await, 503, "certificate");
-    world.method(json!({"OIDCDiscoveryCACert": std::fs::read_to_string(file("ca.pem")).unwrap()})).await;
+    let authority = json!({"OIDCDiscoveryCACert": std::fs::read_to_string(file("ca.pem")).unwrap()});
+    world.method(authority.clone()).await;
     let login = world.log_in().await;
     assert_eq!(login.status, 200, "{login:?}");
+
+    // Its document does not send the server to services of its own machine.
+    let inside = OpenIdProvider::start();
+    for (field, path) in [("authorization_endpoint", "authorize"), ("token_endpoint", "token/"), ("jwks_uri", "keys/")]
+    {
+        world.provider.faults.discovery.lock().insert(field, json!(format!("{}/{path}", inside.url)));
+        // As another method's, it is fetched anew.
+        let config = [world.provider.config(), authority.clone()].map(|part| part.as_object().unwrap().clone());
+        let config: serde_json::Map<_, _> = config.into_iter().flatten().collect();
+        world.acl.make("/v1/acl/auth-method", json!({"Name": field, "Type": "oidc", "Config": config})).await;
+        let refused = world.begin(json!({ "AuthMethod": field })).await;
+        check(&refused, 503, &format!("{field} must be https, as the document's own URL is"));
+        world.provider.faults.discovery.lock().clear();
+    }
 }
 
 #[tokio::test]
