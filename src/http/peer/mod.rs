@@ -25,6 +25,6 @@ pub use facts::PeerFacts;
 pub use identity::{ExecutableAge, PeerChange, PeerIdentity};
 pub use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
-pub use sock_diag::{SocketOwner, check_tcp_owners};
+pub use sock_diag::{SocketOwner, check_tcp_owners, reports_tcp_owners};
 pub use support::KernelSupport;
 pub(crate) use support::known_group;

@@ -36,7 +36,7 @@ fn owner(peer: SocketAddr, local: SocketAddr) -> Option<SocketOwner> {
 }
 
 /// Returns true if the kernel reports the owners of TCP connections.
-pub(super) fn is_supported() -> bool {
+pub fn reports_tcp_owners() -> bool {
     channel().is_some()
 }
 

@@ -41,7 +41,7 @@ impl KernelSupport {
             peer_pidfd: pair.is_ok(),
             pidfd_info: info,
             pidfd_open: pidfd.is_ok(),
-            tcp_owners: sock_diag::is_supported(),
+            tcp_owners: sock_diag::reports_tcp_owners(),
             cgroups: parse_cgroup_mount(&mounts),
             executables: ExecutableOpener::default().opens_all(),
             all_users: maps_all_users(&map),

@@ -14,6 +14,8 @@ pub(super) struct ExpectedAnswer {
     pub(super) state: SecretString,
     /// Issuer of the provider; `None` if the server does not say it.
     pub(super) issuer: Option<String>,
+    /// The answer must name it.
+    pub(super) issuer_required: bool,
 }
 
 impl ExpectedAnswer {
@@ -37,13 +39,18 @@ impl ExpectedAnswer {
         let error = one("error").ok()?;
         let description = one("error_description").ok()?;
         // RFC 9207, 2.4: the answer of another provider is not used.
-        if let (Some(found), Some(expected)) = (one("iss").ok()?, &self.issuer)
-            && **found != **expected
-        {
-            let found = sanitize(found, "");
-            return Some(Err(format!(
-                "the answer is of the issuer {found:?}, expected {expected:?}; start the login again"
-            )));
+        match (one("iss").ok()?, &self.issuer) {
+            (Some(found), Some(expected)) if **found != **expected => {
+                let found = sanitize(found, "");
+                return Some(Err(format!(
+                    "the answer is of the issuer {found:?}, expected {expected:?}; start the login again"
+                )));
+            }
+            (None, _) if self.issuer_required => {
+                let text = "the answer names no issuer, as each one of this provider does; start the login again";
+                return Some(Err(text.to_owned()));
+            }
+            _ => {}
         }
         match (error, code.filter(|code| !code.is_empty())) {
             (Some(error), _) => {
@@ -64,9 +71,13 @@ mod tests {
 
     use super::*;
 
+    fn expected(issuer_required: bool) -> ExpectedAnswer {
+        let issuer = Some("https://issuer".to_owned());
+        ExpectedAnswer { state: SecretString::from("s/1"), issuer, issuer_required }
+    }
+
     fn read(query: &str) -> Option<Result<String, String>> {
-        let expected = ExpectedAnswer { state: SecretString::from("s/1"), issuer: Some("https://issuer".to_owned()) };
-        expected.read(Some(query)).map(|answer| answer.map(|code| code.expose_secret().to_owned()))
+        expected(false).read(Some(query)).map(|answer| answer.map(|code| code.expose_secret().to_owned()))
     }
 
     #[test]
@@ -88,7 +99,7 @@ mod tests {
         ] {
             assert_eq!(read(query), None, "{query}");
         }
-        assert_eq!(ExpectedAnswer { state: SecretString::from("s"), issuer: None }.read(None).map(drop), None);
+        assert_eq!(expected(false).read(None).map(drop), None);
     }
 
     #[test]
@@ -101,6 +112,17 @@ mod tests {
         );
         let other = "the answer is of the issuer \"https://other\", expected \"https://issuer\"; start the login again";
         check("code=c&state=s/1&iss=https://other", other);
+    }
+
+    #[test]
+    fn an_answer_without_an_issuer_is_refused_where_each_one_names_it() {
+        let read = |query: &str| expected(true).read(Some(query)).map(|answer| answer.map(drop));
+        assert_eq!(read("code=c&state=s/1&iss=https://issuer"), Some(Ok(())));
+        for query in ["code=c&state=s/1", "error=access_denied&state=s/1"] {
+            let error = read(query).unwrap().unwrap_err();
+            assert!(error.starts_with("the answer names no issuer"), "{error}");
+        }
+        assert_eq!(read("code=c&state=s"), None);
     }
 
     proptest! {

@@ -5,6 +5,7 @@ mod redirect_uri;
 mod answer;
 mod page;
 mod browser;
+mod browser_users;
 
 // 1: the listener for the browser's return
 mod listener;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
+use http::HeaderValue;
 use keyward_acl::client::{OidcBegin, OidcFinish, Token};
 use keyward_acl::model::id::Id;
 use keyward_config::Environment;
@@ -23,7 +25,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::listener::{Arrival, CallbackListener, ExpectedAnswer};
+use self::browser_users::BrowserUsers;
+use self::listener::{Arrival, CallbackListener, ExpectedAnswer, ServedLogin};
 use self::page::Page;
 use self::redirect_uri::RedirectUri;
 use super::connection::AclConnection;
@@ -65,17 +68,30 @@ impl BrowserFlags {
         };
         let begun = service.client.begin_oidc(&begin).await?;
         let (url, state) = parse_auth_url(&begun.auth_url)?;
-        let expected =
-            ExpectedAnswer { state: state.clone(), issuer: begun.issuer.filter(|issuer| !issuer.is_empty()) };
+        let environment = Environment::current();
+        // Arguments of a browser are for all users of this machine to read, so that it gets an address of this command's. That
+        // one leads to the provider, for this user alone.
+        let start = self.redirect_uri.neighbour(&format!("/start/{}", Id::random()));
+        let served = ServedLogin {
+            path: self.redirect_uri.path(),
+            start_path: start.path().to_owned(),
+            provider_page: HeaderValue::from_str(url.as_str()).map_err(|_| unusable(url.as_str(), "is not ASCII"))?,
+            expected: ExpectedAnswer {
+                state: state.clone(),
+                issuer: begun.issuer.filter(|issuer| !issuer.is_empty()),
+                issuer_required: begun.issuer_required,
+            },
+            users: BrowserUsers::of(&environment, keyward_http::peer::reports_tcp_owners()),
+        };
         let (sender, mut arrivals) = mpsc::channel(1);
         let stop = CancellationToken::new();
-        let serving = listener.serve(self.redirect_uri.path(), expected, sender, stop.clone());
+        let serving = listener.serve(served, sender, stop.clone());
         let login = async {
             // Whatever way it ends, the listener does.
             let _stop = stop.drop_guard();
             print_note(&format!("log in with your browser, within 5 minutes, at\n{url}"));
             if !self.no_browser {
-                browser::open(&url, &Environment::current().variables);
+                browser::open(&start, &environment.variables);
             }
             let arrival = receive(&mut arrivals, TIME_LIMIT).await?;
             let finished = match arrival.answer {
@@ -109,13 +125,7 @@ async fn receive(arrivals: &mut mpsc::Receiver<Arrival>, limit: Duration) -> Res
 
 /// Parses the address of the login, which goes to a browser, and its `state`.
 fn parse_auth_url(text: &str) -> Result<(Url, SecretString), CommandFailure> {
-    let fail = |reason: &str| {
-        let text = sanitize(text, "");
-        CommandFailure::new(
-            Exit::Remote,
-            format!("the server returned {text:?} as the address of the login, which {reason}"),
-        )
-    };
+    let fail = |reason: &str| unusable(text, reason);
     let url = Url::parse(text).map_err(|_| fail("is not a URL"))?;
     if url.scheme() != "https" && !(url.scheme() == "http" && is_loopback(&url)) {
         return Err(fail("is neither https nor on loopback"));
@@ -128,6 +138,14 @@ fn parse_auth_url(text: &str) -> Result<(Url, SecretString), CommandFailure> {
         }
         _ => Err(fail("has no state")),
     }
+}
+
+fn unusable(text: &str, reason: &str) -> CommandFailure {
+    let text = sanitize(text, "");
+    CommandFailure::new(
+        Exit::Remote,
+        format!("the server returned {text:?} as the address of the login, which {reason}"),
+    )
 }
 
 #[cfg(test)]

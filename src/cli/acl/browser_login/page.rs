@@ -13,6 +13,8 @@ pub(super) enum Page {
     Failed(String),
     /// The request is not the answer of this login.
     Stranger,
+    /// Another user of this machine asks.
+    OtherUser,
     /// The login was answered before.
     Answered,
     /// There is no such page.
@@ -38,6 +40,10 @@ impl Page {
                     "This is not the answer of the login that keyward waits for. Use the address that it printed.";
                 (StatusCode::BAD_REQUEST, "Not this login", text)
             }
+            Self::OtherUser => {
+                let text = "This login is of another user of this machine, or the one who asks cannot be told.";
+                (StatusCode::FORBIDDEN, "Not your login", text)
+            }
             Self::Answered => {
                 (StatusCode::CONFLICT, "Answered", "This login was answered before. You can close this tab.")
             }
@@ -51,10 +57,22 @@ impl Page {
         );
         let mut response = Response::new(Full::new(Bytes::from(html)));
         *response.status_mut() = status;
-        let headers = HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        response.headers_mut().extend(headers);
+        response.headers_mut().extend(headers());
         response
     }
+}
+
+/// Leads the browser to the page of the provider.
+pub(super) fn redirect(to: &HeaderValue) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::FOUND;
+    response.headers_mut().extend(headers());
+    response.headers_mut().insert(header::LOCATION, to.clone());
+    response
+}
+
+fn headers() -> [(HeaderName, HeaderValue); 5] {
+    HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)))
 }
 
 /// Escapes text for HTML.

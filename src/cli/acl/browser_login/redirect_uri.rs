@@ -25,6 +25,13 @@ impl RedirectUri {
         self.url.path().to_owned()
     }
 
+    /// Returns another page of the same address.
+    pub(super) fn neighbour(&self, path: &str) -> Url {
+        let mut url = self.url.clone();
+        url.set_path(path);
+        url
+    }
+
     /// Returns the addresses to listen at, the first of which must be free. `localhost` has two: whoever else had one of them
     /// would get the browser.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
@@ -69,6 +76,8 @@ mod tests {
         check(RedirectUri::DEFAULT, "/oidc/callback", &["127.0.0.1:8550", "[::1]:8550"]);
         check("http://127.0.0.1:9000/a%20b", "/a%20b", &["127.0.0.1:9000"]);
         check("http://[::1]", "/", &["[::1]:80"]);
+        let uri: RedirectUri = "http://localhost:9000/a/b".parse().unwrap();
+        assert_eq!(uri.neighbour("/start/1").as_str(), "http://localhost:9000/start/1");
         for text in [
             "",
             "localhost:8550",

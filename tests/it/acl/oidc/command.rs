@@ -1,5 +1,7 @@
 //! `keyward acl login --oidc`: the real command, with the test as the browser.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use serde_json::json;
 use super::World;
 use crate::harness::Acl;
 use crate::harness::binary::{Binary, eventually};
+use crate::harness::credential_loader::{NOBODY, as_user};
 use crate::harness::ports;
 
 /// A login that waits for the browser.
@@ -193,15 +196,88 @@ async fn the_browser_of_the_environment_is_opened_unless_forbidden_and_gets_no_s
     let variables = [("BROWSER", browser.as_str()), ("KEYWARD_ACL_TOKEN", "canary"), ("PATH", "/usr/bin:/bin")];
 
     let forbidden = Waiting::start(&world.acl, &redirect, &["--no-browser"], &variables);
-    drop(forbidden);
+    let (code, state) = world.provider.authorize(&forbidden.url);
+    assert_eq!(forbidden.visit(&[("code", &code), ("state", &state)]).await.status, 200);
+    assert_eq!(forbidden.end().0, 0);
     assert!(!seen.exists());
     let login = Waiting::start(&world.acl, &redirect, &[], &variables);
     let opened = wait(|| std::fs::read_to_string(&seen).map_err(|error| error.to_string()));
-    assert_eq!(opened.lines().next(), Some(login.url.as_str()));
-    assert!(!opened.contains("canary"), "{opened}");
+    let start = opened.lines().next().unwrap();
+    assert!(start.starts_with(&redirect.replace("/oidc/callback", "/start/")), "{start}");
+    let (_, state) = world.provider.authorize(&login.url);
+    assert!(!opened.contains("canary") && !opened.contains(&state), "{opened}");
+    let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let led = http.get(start).send().await.unwrap();
+    let to = led.headers()["location"].to_str().unwrap();
+    assert_eq!((led.status().as_u16(), to), (302, login.url.as_str()));
+    assert!(led.headers()["cache-control"] == "no-store" && led.headers()["referrer-policy"] == "no-referrer");
+    assert_eq!(http.get(format!("{start}x")).send().await.unwrap().status(), 404);
     let (code, state) = world.provider.authorize(&login.url);
     assert_eq!(login.visit(&[("code", &code), ("state", &state)]).await.status, 200);
     assert_eq!(login.end().0, 0);
+}
+
+/// Sends a request as the user `nobody`, and returns the answer if it waits for that.
+fn ask_as_nobody(url: &Url, waits: bool) -> String {
+    let target = format!("{}{}", url.path(), url.query().map(|query| format!("?{query}")).unwrap_or_default());
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    tokio::task::block_in_place(|| {
+        as_user(NOBODY, NOBODY, || {
+            let mut stream = TcpStream::connect(("127.0.0.1", url.port().unwrap())).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            if waits {
+                stream.read_to_string(&mut answer).unwrap();
+            }
+            answer
+        })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t41_another_user_of_the_machine_neither_sees_the_address_of_a_login_nor_ends_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let redirect = redirect();
+    let world = world(&redirect).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (script, seen) = (folder.path().join("browser"), folder.path().join("seen"));
+    std::fs::write(&script, format!("#!/bin/sh\necho \"$1\" > {0}.new && mv {0}.new {0}\n", seen.display())).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let browser = script.display().to_string();
+    let login = Waiting::start(&world.acl, &redirect, &[], &[("BROWSER", &browser), ("PATH", "/usr/bin:/bin")]);
+    let start = wait(|| std::fs::read_to_string(&seen).map_err(|error| error.to_string()));
+    let (code, state) = world.provider.authorize(&login.url);
+    let answer = Url::parse_with_params(&redirect, [("code", &code), ("state", &state)]).unwrap();
+    for url in [&start.trim().parse().unwrap(), &answer] {
+        let refused = ask_as_nobody(url, true);
+        assert!(refused.starts_with("HTTP/1.1 403 ") && refused.contains("of another user"), "{refused}");
+        assert!(!refused.contains("location:") && !refused.contains(&world.provider.url), "{refused}");
+        // Nor if it leaves before anybody asks who it was.
+        ask_as_nobody(url, false);
+    }
+    let page = login.visit(&[("code", &code), ("state", &state)]).await;
+    assert_eq!(page.status, 200, "{page:?}");
+    assert_eq!((login.end().0, world.provider.faults.exchanges.lock().len()), (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t41_an_answer_without_an_issuer_is_refused_if_the_provider_names_it_in_each() {
+    let redirect = redirect();
+    let world = world(&redirect).await;
+    let supported = "authorization_response_iss_parameter_supported";
+    world.provider.faults.discovery.lock().insert(supported, json!(true));
+    let login = Waiting::start(&world.acl, &redirect, &[], &[]);
+    let (code, state) = world.provider.authorize(&login.url);
+    let page = login.visit(&[("code", &code), ("state", &state)]).await;
+    assert!(page.text.contains("the answer names no issuer"), "{page:?}");
+    assert_eq!(login.end().0, 6);
+    assert!(world.provider.faults.exchanges.lock().is_empty(), "the server was asked");
+    let login = Waiting::start(&world.acl, &redirect, &[], &[]);
+    let (code, state) = world.provider.authorize(&login.url);
+    let page = login.visit(&[("code", &code), ("state", &state), ("iss", &world.provider.url)]).await;
+    assert_eq!((page.status, login.end().0), (200, 0), "{page:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
