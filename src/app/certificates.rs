@@ -3,8 +3,9 @@
 use std::slice;
 
 use keyward_agent::certificates::{
-    CertificateDeps, CertificateIssuer, CertificateOptions, CertificateTask, EngineOptions, X509SvidOptions,
+    CertificateDeps, CertificateIssuer, CertificateOptions, CertificateTask, EngineOptions,
 };
+use keyward_agent::identity::X509SvidOptions;
 use keyward_agent::process::ProcessInputs;
 use keyward_agent::secrets::SecretRegistry;
 use keyward_config as config;

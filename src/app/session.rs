@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use keyward_agent::callers::CallerRegistry;
-use keyward_agent::identity::{ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
+use keyward_agent::identity::{AwaitedCertificate, ConsumedSecrets, IdentityMethod, IdentitySource, SharedSource};
 use keyward_agent::identity_tokens::IdentityTokens;
 use keyward_agent::login::Login;
 use keyward_agent::output_command::SharedCommands;
@@ -84,20 +84,24 @@ impl PlanContext<'_> {
 pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     let login = &session.login;
     // A method without roles is identified by its identity source.
+    let path = |path: &PathBuf| path.display().to_string();
     let proof = match &session.identity {
-        IdentityMethod::AppRole(options) => Some(&options.role_id_file),
-        IdentityMethod::TokenFile(file) => Some(file),
-        IdentityMethod::Certificate { .. } => {
-            session.upstream.client.tls.identity.as_ref().map(|identity| &identity.certificate)
+        IdentityMethod::AppRole(options) => path(&options.role_id_file),
+        IdentityMethod::TokenFile(file) => path(file),
+        IdentityMethod::Certificate { awaited: Some(AwaitedCertificate { svid, .. }) } => {
+            format!("{} {}", svid.socket.display(), svid.spiffe_id.as_deref().unwrap_or_default())
+        }
+        IdentityMethod::Certificate { awaited: None } => {
+            let identity = session.upstream.client.tls.identity.as_ref();
+            identity.map(|identity| path(&identity.certificate)).unwrap_or_default()
         }
         IdentityMethod::Cloud(_)
         | IdentityMethod::Aws(_)
         | IdentityMethod::Gcp(_)
         | IdentityMethod::CiJob(_)
         | IdentityMethod::WorkloadApi(_)
-        | IdentityMethod::Jwt(_) => None,
+        | IdentityMethod::Jwt(_) => String::new(),
     };
-    let proof = proof.map(|path| path.display().to_string()).unwrap_or_default();
     let namespace = login.namespace.clone().unwrap_or_default();
     vec![session.name.clone(), login.mount.clone(), login.role.clone(), namespace, proof]
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use keyward_agent::certificates::CertificateOptions;
+use keyward_agent::identity::AwaitedCertificate;
 use keyward_agent::server_client::ServerClientOptions;
 use keyward_http::client::{ClientCertificate, ServerAddress};
 use keyward_telemetry::error_code::ErrorCode;
@@ -10,14 +10,15 @@ use keyward_telemetry::error_code::ErrorCode;
 use super::reader::Reader;
 use super::references::Text;
 use super::tree::quote;
-use super::values;
+use super::{Certificate, CertificateIssuer, values};
 
-/// Reads the section. Returns the role and the certificate; `None` for that of the server's section, and after an error.
+/// Reads the section. Returns the role, the certificate (`None` for that of the server's section, and after an error), and what it is if it
+/// is one of the Workload API.
 pub(super) fn read(
     mut table: Reader<'_>,
     server: Option<&ServerClientOptions>,
-    certificates: &[&CertificateOptions],
-) -> (String, Option<ClientCertificate>) {
+    certificates: &[&Certificate],
+) -> (String, Option<ClientCertificate>, Option<AwaitedCertificate>) {
     let role = table.value("role").unwrap_or_default();
     let by_name = table.text("certificate");
     let pair = (table.locate("client_cert"), table.locate("client_key"));
@@ -46,35 +47,45 @@ pub(super) fn read(
         }
     }
     let pair = |(certificate, key), is_awaited| ClientCertificate { certificate, key, is_awaited };
-    let certificate = match by_name {
-        Some(name) => certificate_files(&table, &name, certificates).map(|files| pair(files, true)),
-        None => certificate.map(|files| pair(files, false)),
+    let (certificate, awaited) = match by_name {
+        None => (certificate.map(|files| pair(files, false)), None),
+        Some(name) => {
+            certificate_of_api(&table, &name, certificates).map(|(files, awaited)| (pair(files, true), awaited)).unzip()
+        }
     };
     table.finish();
-    (role, certificate)
+    (role, certificate, awaited)
 }
 
-/// Returns the files of a certificate that needs no session.
-fn certificate_files(
+/// Returns the files of a certificate of the Workload API, and what it is.
+fn certificate_of_api(
     table: &Reader<'_>,
     name: &Text,
-    certificates: &[&CertificateOptions],
-) -> Option<(PathBuf, PathBuf)> {
+    certificates: &[&Certificate],
+) -> Option<((PathBuf, PathBuf), AwaitedCertificate)> {
     let fail = |code: Option<ErrorCode>, message: String, advice: String| {
         let message = (code.unwrap_or(ErrorCode::InvalidValue), message);
         table.scope.diagnostics.error(name.at, &name.key, message, advice);
-        None
     };
-    let Some(found) = certificates.iter().find(|certificate| certificate.name == name.value) else {
-        let names: Vec<_> = certificates.iter().map(|certificate| certificate.name.as_str()).collect();
+    let found = certificates.iter().find(|certificate| certificate.options.name == name.value);
+    let found = found.and_then(|certificate| match &certificate.issuer {
+        CertificateIssuer::WorkloadApi(svid) => Some((&certificate.options, svid)),
+        CertificateIssuer::Engine(_) => None,
+    });
+    let Some((options, svid)) = found else {
+        let names: Vec<_> = certificates.iter().map(|certificate| certificate.options.name.as_str()).collect();
         let advice = values::did_you_mean(&name.value, &names).unwrap_or_else(|| {
             "name one of the kind spiffe; those of an engine need the session that they would log in".to_owned()
         });
         let message = format!("there is no certificate {} of the kind spiffe", quote(&name.value));
-        return fail(Some(ErrorCode::UnknownName), message, advice);
+        fail(Some(ErrorCode::UnknownName), message, advice);
+        return None;
     };
-    found.output.pair().or_else(|| {
+    let Some(files) = options.output.pair() else {
         let message = format!("the certificate {} has no files in PEM", quote(&name.value));
-        fail(None, message, "give it a folder or a bundle".to_owned())
-    })
+        fail(None, message, "give it a folder or a bundle".to_owned());
+        return None;
+    };
+    let awaited = AwaitedCertificate { file: files.0.clone(), svid: svid.clone() };
+    Some((files, awaited))
 }

@@ -121,7 +121,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let svids = std::mem::take(&mut certificate_tables.svids);
     let svids: Vec<_> =
         svids.into_iter().map(|(name, table)| certificate::read_svid(name, table, shared.command_debounce)).collect();
-    let identities: Vec<_> = svids.iter().map(|(certificate, ..)| &certificate.options).collect();
+    let identities: Vec<_> = svids.iter().map(|(certificate, ..)| certificate).collect();
     let read = |(name, table)| session::read(name, table, (&servers, &identities), state_dir);
     let sessions: Vec<_> = tables.into_iter().map(read).collect();
     let valid_sessions: Vec<_> = sessions.iter().flatten().cloned().collect();

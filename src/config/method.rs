@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use keyward_agent::certificates::CertificateOptions;
 use keyward_agent::identity::{
     AppRoleOptions, AwsCredentialOrigin, AwsIdentityOptions, CloudEndpoints, CloudIdentityOptions, GcpIdentityOptions,
     GcpOrigin, IdentityMethod, IdentityOrigin, JwtFileOptions, LoginFields, ManagedIdentity, ProviderVariables,
@@ -14,7 +13,7 @@ use keyward_http::client::ClientCertificate;
 
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
-use super::{NeedKind, PathUse, Session};
+use super::{Certificate, NeedKind, PathUse, Session};
 use super::{aws, ci_token, client_certificate, cloud, gcp, workload_api};
 
 /// Method of a session, with the values that it implies for the login.
@@ -44,7 +43,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/tok
 pub(super) fn read(
     reader: &mut Reader<'_>,
     server: Option<&ServerClientOptions>,
-    certificates: &[&CertificateOptions],
+    certificates: &[&Certificate],
 ) -> SessionMethod {
     let methods: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.locate(name)?, name))).collect();
     let Some((_, name)) = methods.first().copied() else {
@@ -114,8 +113,7 @@ pub(super) fn read(
         "kubernetes" => signed_token(table, "kubernetes", Some(SERVICE_ACCOUNT), is_consul),
         "approle" => approle(table),
         "cert" => {
-            let (role, certificate) = client_certificate::read(table, server, certificates);
-            let awaited = certificate.as_ref().filter(|pair| pair.is_awaited).map(|pair| pair.certificate.clone());
+            let (role, certificate, awaited) = client_certificate::read(table, server, certificates);
             SessionMethod { role, method: IdentityMethod::Certificate { awaited }, mount: Some("cert"), certificate }
         }
         _ => {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use keyward_agent::api_proxy::ApiProxyOptions;
 use keyward_agent::callers::CallerPolicy;
-use keyward_agent::certificates::{CertificateOptions, CertificateRequest, RenewalPolicy, X509SvidOptions};
+use keyward_agent::certificates::{CertificateOptions, CertificateRequest, RenewalPolicy};
+use keyward_agent::identity::X509SvidOptions;
 use keyward_agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions, SecretRequest};
 use keyward_agent::sinks::SinkOptions;
 use keyward_agent::systemd_credentials::GrantRule;

@@ -3,19 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward_agent::certificates::CertificateOptions;
 use keyward_agent::identity::IdentityMethod;
 use keyward_agent::login;
 use keyward_agent::server_client::{ServerClientOptions, ServerKind};
 use keyward_agent::token_lifecycle;
 use keyward_telemetry::error_code::ErrorCode;
 
-use super::Session;
 use super::agent::STATE_DIR;
 use super::method;
 use super::reader::Reader;
 use super::tree::quote;
 use super::values::{self, ValueError, did_you_mean, invalid};
+use super::{Certificate, Session};
 
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
 const SEAL_KEY: usize = 32;
@@ -24,7 +23,7 @@ const SEAL_KEY: usize = 32;
 pub(super) fn read(
     name: String,
     mut reader: Reader<'_>,
-    (servers, certificates): (&[ServerClientOptions], &[&CertificateOptions]),
+    (servers, certificates): (&[ServerClientOptions], &[&Certificate]),
     state_dir: Option<&Path>,
 ) -> Option<Session> {
     let mut upstream = server(&mut reader, servers);

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use keyward_agent::certificates::X509SvidOptions;
-use keyward_agent::identity::WorkloadApiOptions;
+use keyward_agent::identity::{WorkloadApiOptions, X509SvidOptions};
 
 use super::reader::Reader;
 use super::values::{ValueError, invalid};

@@ -10,6 +10,8 @@ pub(super) struct Facts {
     pub(super) serial: String,
     /// SHA-256 of the binary form, in hexadecimal digits.
     pub(super) fingerprint: String,
+    /// URIs among the names of an X.509 certificate.
+    pub(super) uris: Vec<String>,
 }
 
 /// Reason why a certificate cannot be used.
@@ -27,6 +29,8 @@ pub(super) enum Unusable {
     OtherKey,
     #[error("its chain does not begin with the certificate's issuer")]
     OtherIssuer,
+    #[error("its certificate is of another identity than the answer names")]
+    OtherIdentity,
     #[error("it holds no certificate of OpenSSH")]
     NoSshCertificate,
     #[error("its certificate is of the other `cert_type`")]

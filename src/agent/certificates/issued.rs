@@ -44,6 +44,11 @@ impl IssuedCertificate {
         self.facts.serial.clone()
     }
 
+    /// Returns the URIs among its names.
+    pub(super) fn uris(&self) -> &[String] {
+        &self.facts.uris
+    }
+
     pub(super) fn fingerprint(&self) -> &str {
         &self.facts.fingerprint
     }

@@ -33,7 +33,7 @@ pub use self::pki::PkiSubject;
 pub use self::policy::{RenewAt, RenewalPolicy, Window};
 pub use self::request::{CertificateRequest, CertificateSubject};
 pub use self::ssh::SshSubject;
-pub use self::task::{CertificateDeps, CertificateIssuer, CertificateTask, EngineOptions, X509SvidOptions};
+pub use self::task::{CertificateDeps, CertificateIssuer, CertificateTask, EngineOptions};
 
 use std::time::Duration;
 

@@ -171,6 +171,7 @@ impl SshKey {
             life: Life { begins: certificate.begins(), ends },
             serial: certificate.serial.to_string(),
             fingerprint: encode_hex(digest(&SHA256, certificate.blob()).as_ref()),
+            uris: Vec::new(),
         };
         let certificate = format!("{}\n", certificate.to_line());
         Ok((facts, SshFiles { key: self.private, public: self.public, certificate }))

@@ -5,7 +5,7 @@ mod delivery;
 mod report;
 mod requests;
 
-pub use self::issuer::{CertificateIssuer, EngineOptions, X509SvidOptions};
+pub use self::issuer::{CertificateIssuer, EngineOptions};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -61,6 +61,10 @@ impl X509Files {
     /// Reads a certificate of SPIFFE's Workload API. The authorities of its domain follow its own chain, the issuer first.
     pub(super) fn from_svid(svid: X509Svid, now: SystemTime) -> Result<(Facts, Self), Unusable> {
         let key = SecretString::from(PemBlock::new("PRIVATE KEY", svid.key).to_pem());
+        let leaf = svid.chain.first().and_then(|leaf| CertificateFacts::parse(leaf)).ok_or(Unusable::Malformed)?;
+        if leaf.uris != [svid.spiffe_id] {
+            return Err(Unusable::OtherIdentity);
+        }
         let issuer =
             svid.chain.last().and_then(|last| CertificateFacts::parse(last)).ok_or(Unusable::Malformed)?.issuer;
         let mut authorities = svid.authorities;
@@ -101,7 +105,7 @@ impl X509Files {
         }
         let fingerprint = encode_hex(digest(&SHA256, &leaf.content).as_ref());
         let life = Life { begins: facts.begins, ends: facts.ends };
-        let facts = Facts { life, serial: format_serial(&facts.serial), fingerprint };
+        let facts = Facts { life, serial: format_serial(&facts.serial), fingerprint, uris: facts.uris };
         Ok((facts, Self { key, leaf: leaf.to_pem(), chain }))
     }
 

@@ -1,8 +1,10 @@
 //! Authentication methods of sessions, and the identity source of each.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
+use keyward_http::tls::{self, CertificateFacts};
 use keyward_machine::clock::Clock;
 use keyward_machine::secret;
 
@@ -10,7 +12,8 @@ use super::attempts::Persistence;
 use super::consumable_file::{ConsumedSecrets, unreadable};
 use super::{
     AppRoleOptions, AwsIdentityOptions, CiTokenOptions, CloudIdentityOptions, GcpIdentityOptions, IdentityError,
-    IdentityErrorKind, IdentityProof, IdentitySource, JwtFileOptions, WorkloadApiOptions, approle, jwt_file,
+    IdentityErrorKind, IdentityProof, IdentitySource, JwtFileOptions, WorkloadApiOptions, X509SvidOptions, approle,
+    jwt_file,
 };
 use crate::server_client::ServerClient;
 use crate::token::ClientToken;
@@ -34,11 +37,20 @@ pub enum IdentityMethod {
     AppRole(AppRoleOptions),
     /// The client certificate of the connections to the server.
     Certificate {
-        /// Its file, if it is written while the agent runs and may not be there yet.
-        awaited: Option<PathBuf>,
+        /// The one of the Workload API that the running agent writes.
+        awaited: Option<AwaitedCertificate>,
     },
     /// A token of the server in this file, which is used without a login and never revoked.
     TokenFile(PathBuf),
+}
+
+/// A client certificate of the Workload API, in a file that may not be there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedCertificate {
+    /// The file of the certificate and its chain.
+    pub file: PathBuf,
+    /// The identity that it is for.
+    pub svid: X509SvidOptions,
 }
 
 impl IdentityMethod {
@@ -74,7 +86,7 @@ impl IdentityMethod {
             Self::AppRole(options) => {
                 Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace, consumed))
             }
-            Self::Certificate { awaited } => Box::new(CertificateSource(awaited.clone())),
+            Self::Certificate { awaited } => Box::new(CertificateSource { awaited: awaited.clone(), clock }),
             Self::TokenFile(file) => Box::new(TokenFileSource(file.clone())),
         })
     }
@@ -116,18 +128,37 @@ impl IdentityMethod {
 }
 
 #[derive(Debug)]
-struct CertificateSource(Option<PathBuf>);
+struct CertificateSource {
+    awaited: Option<AwaitedCertificate>,
+    clock: Clock,
+}
+
+impl AwaitedCertificate {
+    /// Returns the reason why a login with the file's certificate has to wait.
+    fn missing(&self, now: SystemTime) -> Option<&'static str> {
+        let Ok(certificates) = tls::certificates(&self.file) else { return Some("is not there yet") };
+        let facts = certificates.first().and_then(|leaf| CertificateFacts::parse(leaf));
+        let wanted = self.svid.spiffe_id.as_ref();
+        match facts {
+            None => Some("holds no certificate that can be read"),
+            Some(facts) if facts.ends <= now => Some("holds a certificate that has ended"),
+            Some(facts) if wanted.is_some_and(|id| !facts.uris.contains(id)) => Some("is of another identity"),
+            Some(_) => None,
+        }
+    }
+}
 
 #[async_trait]
 impl IdentitySource for CertificateSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         // A login without it would be refused, and would count.
-        match self.0.as_ref().filter(|file| !file.exists()) {
+        let now = self.clock.now().wall;
+        match self.awaited.as_ref().and_then(|awaited| Some((&awaited.file, awaited.missing(now)?))) {
             None => Ok(IdentityProof::Certificate),
-            Some(file) => Err(IdentityError {
+            Some((file, reason)) => Err(IdentityError {
                 kind: IdentityErrorKind::NotReady,
                 source_name: "client certificate",
-                message: format!("{} is not there yet", file.display()),
+                message: format!("{} {reason}", file.display()),
                 hint: Some("the running agent writes it as soon as it has the certificate"),
                 retry_after: None,
             }),

@@ -64,14 +64,14 @@ pub use error::{IdentityError, IdentityErrorKind};
 pub use gcp::{GcpEndpoints, GcpIdentityOptions, GcpMachine, GcpOrigin, gcp_machine};
 pub use jwt_file::JwtFileOptions;
 pub use metadata::machine_fields;
-pub use method::IdentityMethod;
+pub use method::{AwaitedCertificate, IdentityMethod};
 pub(crate) use preflight::{PreflightVerdict, preflight};
 pub use provider_variables::ProviderVariables;
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 pub use shared_source::SharedSource;
 pub use token_origin::IdentityTokenOrigin;
-pub use workload_api::WorkloadApiOptions;
 pub(crate) use workload_api::{WorkloadApiError, X509Svid, X509SvidStream};
+pub use workload_api::{WorkloadApiOptions, X509SvidOptions};
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

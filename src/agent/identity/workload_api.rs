@@ -7,6 +7,7 @@ mod jwt_svid;
 mod x509_svid;
 
 pub(crate) use self::error::WorkloadApiError;
+pub use self::x509_svid::X509SvidOptions;
 pub(crate) use self::x509_svid::{X509Svid, X509SvidStream};
 
 use std::path::PathBuf;
@@ -88,7 +89,9 @@ impl From<WorkloadApiError> for AttemptError {
         match error {
             WorkloadApiError::Unreachable { .. } => Self::Unreachable(text),
             WorkloadApiError::Broken(_) | WorkloadApiError::Late(_) => Self::Broken(text),
-            WorkloadApiError::TooLarge | WorkloadApiError::Unreadable(_) => Self::Unreadable(text),
+            WorkloadApiError::TooLarge | WorkloadApiError::Unreadable(_) | WorkloadApiError::OtherIdentity { .. } => {
+                Self::Unreadable(text)
+            }
             WorkloadApiError::Refused { status, name, text } => {
                 Self::Refused(ErrorResponse { status, error: name, text, ..ErrorResponse::default() })
             }

@@ -98,6 +98,25 @@ impl<T: Clone> FileBacked<T> {
     }
 }
 
+/// Returns a build from files that are awaited: until they have been of use once, `without` them. Damaged files too: whoever writes the
+/// first ones replaces them. Later files that are of no use leave the last value in use.
+fn awaiting<T, E: std::error::Error + 'static>(
+    is_awaited: bool,
+    build: impl Fn() -> Result<T, E>,
+    without: impl Fn() -> Result<T, E>,
+) -> impl Fn() -> Result<T, E> {
+    let is_awaited = AtomicBool::new(is_awaited);
+    move || match build() {
+        // Files that are there and could not be read are read again.
+        Err(error) if is_awaited.load(Ordering::Relaxed) && !is_read_failure(&error) => without(),
+        Err(error) => Err(error),
+        Ok(value) => {
+            is_awaited.store(false, Ordering::Relaxed);
+            Ok(value)
+        }
+    }
+}
+
 /// Returns true if a file that exists could not be read.
 fn is_read_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let failed = |cause: &(dyn std::error::Error + 'static)| {
@@ -165,17 +184,8 @@ impl ServerTls {
         let certificate = certificate.clone();
         let mut paths = vec![certificate.certificate.clone(), certificate.key.clone()];
         paths.extend(certificate.client_ca.iter().map(|authorities| authorities.file.clone()));
-        // Files that were there once and are gone leave the last configuration in use.
-        let is_awaited = AtomicBool::new(certificate.is_awaited());
-        let build = move || match certificate.server() {
-            // Damaged files too: whoever writes the first certificate replaces them.
-            Err(_) if is_awaited.load(Ordering::Relaxed) => without_certificate(),
-            result => {
-                is_awaited.store(false, Ordering::Relaxed);
-                result
-            }
-        };
-        FileBacked::new(paths, build).map(Self)
+        let is_awaited = certificate.is_awaited();
+        FileBacked::new(paths, awaiting(is_awaited, move || certificate.server(), without_certificate)).map(Self)
     }
 
     /// The configuration for the next connection.
@@ -199,16 +209,16 @@ impl From<Arc<rustls::ServerConfig>> for ServerTls {
 impl TlsOptions {
     /// Returns a build from the files as they are then. A client certificate that is awaited is left out until its files have been of
     /// use once; later ones that are not leave the last result in use.
-    pub fn follow<T, E, F: Fn(&Self) -> Result<T, E>>(&self, build: F) -> impl Fn() -> Result<T, E> + use<T, E, F> {
-        let options = self.clone();
-        let is_awaited = AtomicBool::new(self.identity.as_ref().is_some_and(|identity| identity.is_awaited));
-        move || match build(&options) {
-            Err(_) if is_awaited.load(Ordering::Relaxed) => build(&Self { identity: None, ..options.clone() }),
-            result => {
-                is_awaited.store(false, Ordering::Relaxed);
-                result
-            }
-        }
+    pub fn follow<T, E, F>(&self, build: F) -> impl Fn() -> Result<T, E> + use<T, E, F>
+    where
+        E: std::error::Error + 'static,
+        F: Fn(&Self) -> Result<T, E>,
+    {
+        let (options, without) = (self.clone(), Self { identity: None, ..self.clone() });
+        let is_awaited = self.identity.as_ref().is_some_and(|identity| identity.is_awaited);
+        let build = Arc::new(build);
+        let other = Arc::clone(&build);
+        awaiting(is_awaited, move || build(&options), move || other(&without))
     }
 
     /// The files and folders that it names.

@@ -48,6 +48,8 @@ pub struct CertificateFacts {
     pub ends: SystemTime,
     /// It is an authority's, by its basic constraints.
     pub is_ca: bool,
+    /// URIs among its alternative names, such as SPIFFE ids.
+    pub uris: Vec<String>,
 }
 
 impl CertificateFacts {
@@ -61,7 +63,8 @@ impl CertificateFacts {
             subject: subject.to_vec(),
             begins,
             ends,
-            is_ca: is_ca(rest).unwrap_or(false),
+            is_ca: extension(rest, BASIC_CONSTRAINTS).is_some_and(is_ca),
+            uris: extension(rest, ALTERNATIVE_NAMES).map(uris).unwrap_or_default(),
         })
     }
 
@@ -105,8 +108,8 @@ impl<'a> Validity<'a> {
     }
 }
 
-/// Reads the basic constraints (RFC 5280, 4.2.1.9); `None` without them.
-fn is_ca(mut to_be_signed: Der<'_>) -> Option<bool> {
+/// Finds the value of an extension.
+fn extension<'a>(mut to_be_signed: Der<'a>, wanted: &[u8]) -> Option<&'a [u8]> {
     to_be_signed.element(SEQUENCE)?;
     for unique_id in [ISSUER_ID, SUBJECT_ID] {
         let _ = to_be_signed.element(unique_id);
@@ -117,16 +120,40 @@ fn is_ca(mut to_be_signed: Der<'_>) -> Option<bool> {
         let id = extension.element(OBJECT_ID)?;
         let _is_critical = extension.element(BOOLEAN);
         let value = extension.element(OCTET_STRING)?;
-        if id == BASIC_CONSTRAINTS {
-            let mut constraints = Der(Der(value).element(SEQUENCE)?);
-            return Some(constraints.element(BOOLEAN).is_some_and(|flag| flag != [0]));
+        if id == wanted {
+            return Some(value);
         }
     }
     None
 }
 
+/// Reads basic constraints (RFC 5280, 4.2.1.9).
+fn is_ca(value: &[u8]) -> bool {
+    let constraints = Der(value).element(SEQUENCE);
+    constraints.and_then(|content| Der(content).element(BOOLEAN)).is_some_and(|flag| flag != [0])
+}
+
+/// Reads the URIs of alternative names (RFC 5280, 4.2.1.6).
+fn uris(value: &[u8]) -> Vec<String> {
+    let mut names = Der(Der(value).element(SEQUENCE).unwrap_or_default());
+    let mut uris = Vec::new();
+    while let Some(&tag) = names.0.first() {
+        let Some(name) = names.element(tag) else { break };
+        if tag == URI {
+            uris.extend(str::from_utf8(name).ok().map(str::to_owned));
+        }
+    }
+    uris
+}
+
 /// 2.5.29.19.
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+
+/// 2.5.29.17.
+const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// Context-specific tag of a name that is a URI.
+const URI: u8 = 0x86;
 
 // Context-specific tags of a certificate (RFC 5280, 4.1).
 const VERSION: u8 = 0xa0;
@@ -167,6 +194,22 @@ mod tests {
         params.not_before = date_time_ymd(begins.0, begins.1, begins.2);
         params.not_after = date_time_ymd(ends.0, ends.1, ends.2);
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().into()
+    }
+
+    #[test]
+    fn uris_are_found_among_all_alternative_names() {
+        let mut params = CertificateParams::new(vec!["web.example".to_owned(), "10.0.0.1".to_owned()]).unwrap();
+        let uris = ["spiffe://example.org/web", "https://web.example/"];
+        params.subject_alt_names.extend(uris.map(|uri| rcgen::SanType::URI(uri.try_into().unwrap())));
+        params.is_ca = rcgen::IsCa::ExplicitNoCa;
+        let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let facts = CertificateFacts::parse(der.der()).unwrap();
+        assert!(facts.uris == uris && !facts.is_ca, "{facts:?}");
+        let other = certificate("a", (2026, 1, 1), (2027, 1, 1));
+        assert!(CertificateFacts::parse(&other).unwrap().uris.is_empty());
+        for length in 0..der.der().len() {
+            let _ = CertificateFacts::parse(&der.der()[..length]);
+        }
     }
 
     fn day(year: i32, month: u8, day: u8) -> SystemTime {

@@ -1,12 +1,13 @@
-// HashiCorp's own auth methods aws and gcp behind Vault's HTTP API: a server that verifies logins as Vault does, by the code of
-// Vault, with a storage in memory. Only the two methods are there, at auth/aws and auth/gcp, and anyone may configure them. It
-// listens on a free port of loopback and prints its URL. AWS and Google are called as Vault calls them: through the proxy of
-// HTTPS_PROXY, with the certificates of SSL_CERT_FILE.
+// HashiCorp's own auth methods aws, cert and gcp behind Vault's HTTP API: a server that verifies logins as Vault does, by the code of
+// Vault, with a storage in memory. Only these methods are there, at auth/aws, auth/cert and auth/gcp, and anyone may configure them. It
+// listens on a free port of loopback and prints its URL; with the files of a certificate and its key as arguments, by TLS. AWS and Google
+// are called as Vault calls them: through the proxy of HTTPS_PROXY, with the certificates of SSL_CERT_FILE.
 package main
 
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	gcpauth "github.com/hashicorp/vault-plugin-auth-gcp/plugin"
 	awsauth "github.com/hashicorp/vault/builtin/credential/aws"
+	certauth "github.com/hashicorp/vault/builtin/credential/cert"
 	"github.com/hashicorp/vault/sdk/logical"
 	"github.com/hashicorp/vault/sdk/rotation"
 )
@@ -61,7 +63,7 @@ func (m *mount) handle(r *http.Request, path string) (int, any) {
 		Path:       path,
 		Storage:    m.storage,
 		Headers:    r.Header,
-		Connection: &logical.Connection{RemoteAddr: "127.0.0.1"},
+		Connection: &logical.Connection{RemoteAddr: "127.0.0.1", ConnState: r.TLS},
 	}
 	switch r.Method {
 	case http.MethodGet:
@@ -106,11 +108,15 @@ func main() {
 	check(err)
 	gcp, err := newMount(gcpauth.Factory)
 	check(err)
+	cert, err := newMount(certauth.Factory)
+	check(err)
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		status, body := http.StatusNotFound, failure("no handler for route")
 		path := strings.TrimPrefix(r.URL.Path, "/v1/")
 		if rest, found := strings.CutPrefix(path, "auth/aws/"); found {
 			status, body = aws.handle(r, rest)
+		} else if rest, found := strings.CutPrefix(path, "auth/cert/"); found {
+			status, body = cert.handle(r, rest)
 		} else if rest, found := strings.CutPrefix(path, "auth/gcp/"); found {
 			status, body = gcp.handle(r, rest)
 		}
@@ -122,7 +128,15 @@ func main() {
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(err)
-	fmt.Printf("http://%s\n", listener.Addr())
+	scheme := "http"
+	if len(os.Args) == 3 {
+		pair, err := tls.LoadX509KeyPair(os.Args[1], os.Args[2])
+		check(err)
+		// As Vault's listener asks for them: the method verifies what it gets.
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert})
+		scheme = "https"
+	}
+	fmt.Printf("%s://%s\n", scheme, listener.Addr())
 	check(http.Serve(listener, http.HandlerFunc(handler)))
 }
 

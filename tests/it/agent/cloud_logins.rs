@@ -31,9 +31,9 @@ struct Scene {
 }
 
 /// The auth methods of Vault, in a process of their own.
-struct RealMethods {
+pub(crate) struct RealMethods {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Drop for RealMethods {
@@ -44,10 +44,11 @@ impl Drop for RealMethods {
 }
 
 impl RealMethods {
-    fn start(variables: &[(&str, String)]) -> Self {
+    /// Starts it with a certificate and its key, or without TLS.
+    pub(crate) fn start(tls: &[&Path], variables: &[(&str, String)]) -> Self {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/clients/bin/go-vault-logins");
         let mut command = Command::new(&program);
-        let command = command.env_clear().envs(variables.iter().map(|(name, value)| (*name, value)));
+        let command = command.args(tls).env_clear().envs(variables.iter().map(|(name, value)| (*name, value)));
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{}: {error}; run tests/run --tools", program.display()));
         let mut url = String::new();
@@ -76,7 +77,7 @@ impl Scene {
         });
         let ca_file = cloud.ca_file().display().to_string();
         let proxy = format!("http://{}", tunnel.address);
-        let real = RealMethods::start(&[("HTTPS_PROXY", proxy), ("SSL_CERT_FILE", ca_file)]);
+        let real = RealMethods::start(&[], &[("HTTPS_PROXY", proxy), ("SSL_CERT_FILE", ca_file)]);
         Self { runtime, cloud, tunnel, real, emulated, folder, _tasks: tasks }
     }
 

@@ -34,7 +34,7 @@ mod login;
 #[cfg(feature = "dev")]
 mod output_changes;
 #[cfg(feature = "dev")]
-mod cloud_logins;
+pub(crate) mod cloud_logins;
 #[cfg(feature = "dev")]
 mod upstream_regressions;
 #[cfg(feature = "dev")]

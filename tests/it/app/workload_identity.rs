@@ -8,7 +8,9 @@ use keyward_emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsO
 use keyward_http::tls::{self, CertificateFacts, ClientAuthorities, ServerCertificate};
 use keyward_machine::clock::Clock;
 use keyward_machine::tasks::TaskGroup;
+use serde_json::json;
 
+use crate::agent::cloud_logins::RealMethods;
 use crate::harness::agent::Agent;
 use crate::harness::binary::{ask, eventually, run};
 use crate::harness::workload_api::WorkloadApi;
@@ -87,12 +89,15 @@ fn a_session_logs_in_with_the_certificate_of_the_workload_api_as_soon_as_it_is_t
         let mut api = WorkloadApi::start();
         api.set("unregistered");
         let vault = Vault::start(&world, &api.authorities());
+        world.block_on(vault.secrets.faults().go_away());
         let more = certificate(&api, "folder = \"FOLDER/svid\"") + &vault.session();
         let agent = Agent::start(&world, &[], |text| with_servers(text) + &more);
         agent.logs("no registration entry has selectors");
         agent.logs("fullchain.pem is not there yet");
         assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 503);
-        assert_eq!(vault.secrets.faults().counts().get(Operation::Login), 0, "nothing to log in with");
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!agent.binary.output().contains("cannot connect"), "nothing to log in with: {}", agent.binary.output());
+        world.block_on(vault.secrets.faults().come_back());
         api.set("registered");
         let token = agent.sink("svid-token");
         assert!(token.starts_with("hvs."), "{token}");
@@ -156,6 +161,35 @@ fn files_follow_what_the_workload_api_sends() {
 }
 
 #[test]
+fn a_session_gives_up_the_token_of_another_identity() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let mut api = WorkloadApi::start();
+        let vault = Vault::start(&world, &api.authorities());
+        let web = "spiffe_id = \"spiffe://example.org/web\"";
+        let more = certificate(&api, &format!("folder = \"FOLDER/svid\"\n{web}")) + &vault.session();
+        let mut agent = Agent::ready(&world, &[], |text| with_servers(text) + &more);
+        let first = agent.sink("svid-token");
+        api.set("unavailable");
+        agent.edit(|text| text.replace(web, "spiffe_id = \"spiffe://example.org/other\""));
+        agent.reload("ok");
+        // The files still hold the certificate of the identity before.
+        agent.logs("fullchain.pem is of another identity");
+        agent.binary.signal(rustix::process::Signal::TERM);
+        agent.binary.wait(Duration::from_secs(20));
+        agent.restart(&[]);
+        agent.logs("fullchain.pem is of another identity");
+        assert_eq!(vault.secrets.faults().counts().get(Operation::Login), 1);
+        api.set("registered");
+        eventually(Duration::from_secs(30), || match std::fs::read_to_string(agent.path("svid-token")) {
+            Ok(token) if !token.is_empty() && token != first => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.binary.output())),
+        });
+        assert_eq!(vault.secrets.faults().counts().get(Operation::Login), 2);
+    });
+}
+
+#[test]
 fn a_certificate_of_the_workload_api_is_used_again_after_a_restart() {
     run_in_network_namespace(|| {
         let world = World::start();
@@ -174,5 +208,47 @@ fn a_certificate_of_the_workload_api_is_used_again_after_a_restart() {
             other => Err(format!("{other:?}: {}", agent.binary.output())),
         });
         assert_eq!(std::fs::read(agent.path("svid.pem")).unwrap(), before);
+    });
+}
+
+#[test]
+fn vaults_own_method_takes_the_certificate_of_the_workload_api() {
+    run_in_network_namespace(|| {
+        let world = World::start();
+        let api = WorkloadApi::start();
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(path("server.pem"), own.cert.pem()).unwrap();
+        std::fs::write(path("server.key"), own.signing_key.serialize_pem()).unwrap();
+        let vault = RealMethods::start(&[&path("server.pem"), &path("server.key")], &[]);
+        for (role, id) in [("web", "spiffe://example.org/web"), ("other", "spiffe://example.org/other")] {
+            let authorities = std::fs::read_to_string(api.authorities()).unwrap();
+            let body = json!({ "certificate": authorities, "allowed_uri_sans": id, "token_policies": role });
+            let url = format!("{}/v1/auth/cert/certs/{role}", vault.url);
+            let trusted = reqwest::Certificate::from_pem(own.cert.pem().as_bytes()).unwrap();
+            let client = reqwest::Client::builder().no_proxy().tls_certs_only([trusted]).build().unwrap();
+            let status = world.block_on(async { client.post(url).json(&body).send().await.unwrap().status() });
+            assert!(status.is_success(), "{status}");
+        }
+        let svid = certificate(&api, "folder = \"FOLDER/svid\"\nspiffe_id = \"spiffe://example.org/web\"");
+        let agent = Agent::ready(&world, &[], |text| text + &svid);
+        serial(&agent);
+        let log_in = |role: &str| {
+            let text = format!(
+                "[server.vault]\nkind = \"vault\"\naddress = \"{}\"\nca_file = \"{}\"\n[session.web]\n\
+                 [session.web.cert]\nrole = \"{role}\"\ncertificate = \"svid\"\n{svid}",
+                vault.url,
+                path("server.pem").display()
+            );
+            let config = agent.path("login.toml");
+            let own_folder = agent.path("").display().to_string();
+            std::fs::write(&config, text.replace("FOLDER/", &own_folder)).unwrap();
+            run(&["login", "--config", config.to_str().unwrap(), "--reveal", "-o", "json"], &[])
+        };
+        let (code, output, error) = log_in("web");
+        assert!(code == 0 && output.contains("\"web\""), "{code} {output}{error}");
+        let (code, output, error) = log_in("other");
+        assert!(code != 0 && error.contains("failed to match all constraints"), "{code} {output}{error}");
     });
 }

@@ -59,6 +59,7 @@ pub(crate) mod terraform;
 #[cfg(any(feature = "dev", feature = "gateway"))]
 pub(crate) mod tunnel;
 pub(crate) mod binary;
+#[cfg(feature = "dev")]
 pub(crate) mod workload_api;
 pub(crate) mod browser;
 pub(crate) mod systemd;

@@ -1,6 +1,5 @@
 //! Issuers of a task's certificates: an engine of the session's server, which is asked, and SPIFFE's Workload API, which sends them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +13,7 @@ use super::{Current, Event};
 use crate::certificates::issued::IssuedCertificate;
 use crate::certificates::policy::{Life, RenewalPolicy};
 use crate::certificates::request::CertificateRequest;
-use crate::identity::{WorkloadApiError, X509Svid, X509SvidStream};
+use crate::identity::{WorkloadApiError, X509Svid, X509SvidOptions, X509SvidStream};
 use crate::rotation::RotationHandle;
 use crate::secrets::{RetrySchedule, SecretRegistry};
 use crate::token::{Token, TokenWatch};
@@ -39,15 +38,6 @@ pub struct EngineOptions {
     pub registry: SecretRegistry,
     /// Receives requests to replace the certificate at once.
     pub rotation: RotationHandle,
-}
-
-/// A certificate of the Workload API.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct X509SvidOptions {
-    /// Path of the API's socket.
-    pub socket: PathBuf,
-    /// Identity to use if this process has several; `None` for the first.
-    pub spiffe_id: Option<String>,
 }
 
 /// Issuer in use.
@@ -75,8 +65,10 @@ pub(super) struct SvidSource {
     backoff: Backoff,
     /// Earliest time of the next connection.
     not_before: ClockReading,
-    /// Identity of the certificate in use, once the API has named it.
-    spiffe_id: Option<String>,
+    /// Time at which the connection began.
+    connected: ClockReading,
+    /// The connection has brought a certificate.
+    has_answered: bool,
 }
 
 impl Issuer {
@@ -90,11 +82,12 @@ impl Issuer {
                 Self::Engine(Box::new(Engine { options: *options, tokens, token: None, retries }))
             }
             CertificateIssuer::WorkloadApi(options) => Self::WorkloadApi(Box::new(SvidSource {
-                spiffe_id: options.spiffe_id.clone(),
                 options,
                 stream: None,
                 backoff: RECONNECT,
                 not_before: now,
+                connected: now,
+                has_answered: false,
             })),
         }
     }
@@ -142,8 +135,8 @@ impl Issuer {
                 current.is_written.then(|| after(engine.renewal_time(&current.certificate, now)).later(not_before))
             }
             (Self::WorkloadApi(api), _) if api.stream.is_none() => Some(now.later(api.not_before)),
-            // The API sends the first one by itself too.
-            (Self::WorkloadApi(_), None) => None,
+            // The API sends a certificate by itself, unless the connection is dead.
+            (Self::WorkloadApi(api), None) => Some(now.later(api.not_before)),
             (Self::WorkloadApi(api), Some(current)) => {
                 Some(after(overdue(current.certificate.life())).later(api.not_before))
             }
@@ -179,11 +172,11 @@ impl Issuer {
         }
     }
 
-    /// Returns all names of the certificates, the first one first, for people.
-    pub(super) fn names(&self) -> Vec<String> {
+    /// Returns all names of a certificate, the first one first, for people.
+    pub(super) fn names(&self, certificate: &IssuedCertificate) -> Vec<String> {
         match self {
             Self::Engine(engine) => engine.options.request.names(),
-            Self::WorkloadApi(source) => source.spiffe_id.iter().cloned().collect(),
+            Self::WorkloadApi(_) => certificate.uris().to_vec(),
         }
     }
 
@@ -217,10 +210,15 @@ impl SvidSource {
         let Some(stream) = &mut self.stream else { return std::future::pending().await };
         let next = stream.next().await;
         match &next {
-            Ok(svid) => self.spiffe_id = Some(svid.spiffe_id.clone()),
+            Ok(_) => self.has_answered = true,
             Err(_) => self.stream = None,
         }
         next
+    }
+
+    /// Returns true for a connection that has not brought anything.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.stream.is_some() && !self.has_answered
     }
 
     /// Closes the connection, which may be dead. Returns the options of the next one.
@@ -232,16 +230,16 @@ impl SvidSource {
     /// Takes a connection that has begun. Another one is not needed soon.
     pub(super) fn connected(&mut self, stream: X509SvidStream, now: ClockReading) {
         self.stream = Some(stream);
+        (self.connected, self.has_answered) = (now, false);
         self.not_before = now + ASK_AGAIN;
     }
 
-    /// The API has sent a certificate that can be used.
-    pub(super) const fn succeeded(&mut self) {
-        self.backoff.reset();
-    }
-
-    /// Returns the wait until the next connection.
+    /// Returns the wait until the next connection. One that lasts is a success: an API that ends its answer after each certificate is not
+    /// called in a loop.
     pub(super) fn failed(&mut self, now: ClockReading) -> Duration {
+        if self.has_answered && now.since(self.connected) >= ASK_AGAIN {
+            self.backoff.reset();
+        }
         self.stream = None;
         let wait = self.backoff.next_half_jitter(random_unit());
         self.not_before = now + wait;
@@ -257,5 +255,5 @@ fn overdue(life: Life) -> SystemTime {
 /// Waits between connections: to a program of this machine, without any limit of its own.
 const RECONNECT: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Time between connections that were made because a certificate is overdue.
-const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// Time between connections that were made because a certificate is overdue or has not come.
+pub(super) const ASK_AGAIN: Duration = Duration::from_mins(1);

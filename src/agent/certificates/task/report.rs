@@ -85,7 +85,7 @@ impl CertificateTask {
 
     /// Describes the certificate for operators.
     fn describe(&self, current: &Current) -> String {
-        let names = self.issuer.names().join(", ");
+        let names = self.issuer.names(&current.certificate).join(", ");
         let (serial, ends) = (current.certificate.serial(), format_rfc3339(current.certificate.life().ends));
         let next = self.renewal_time(current).map_or_else(
             || "replaced when the Workload API sends another one".to_owned(),
@@ -97,7 +97,7 @@ impl CertificateTask {
     fn entry(&self, current: &Current) -> CertificateEntry {
         let life = current.certificate.life();
         CertificateEntry {
-            names: self.issuer.names(),
+            names: self.issuer.names(&current.certificate),
             serial: current.certificate.serial(),
             begins: Some(life.begins.into()),
             expires: Some(life.ends.into()),

@@ -9,7 +9,7 @@ use keyward_telemetry::error_chain::format_chain;
 use keyward_telemetry::error_code::ErrorCode;
 use keyward_telemetry::time_format::format_rfc3339;
 
-use super::issuer::{Engine, Issuer, X509SvidOptions};
+use super::issuer::{ASK_AGAIN, Engine, Issuer};
 use super::{CertificateTask, RequestError};
 use crate::certificates::facts::Unusable;
 use crate::certificates::issued::IssuedCertificate;
@@ -17,7 +17,7 @@ use crate::certificates::key::PrepareError;
 use crate::certificates::metrics::IssuedCertificateMetrics;
 use crate::certificates::request::{CertificateRequest, PreparedRequest};
 use crate::certificates::x509::X509Files;
-use crate::identity::{WorkloadApiError, X509Svid, X509SvidStream};
+use crate::identity::{WorkloadApiError, X509Svid, X509SvidOptions, X509SvidStream};
 use crate::rotation::RotatedCertificate;
 use crate::secrets::{Permit, ReadFailure, SecretRegistry};
 use crate::server_client::{CallError, TokenVerdict};
@@ -49,7 +49,9 @@ impl IssueError {
             Self::Prepare(PrepareError::Sign(_) | PrepareError::NoSshKey) => Some(ErrorCode::InvalidValue),
             Self::Prepare(_) => Some(ErrorCode::CertificateFile),
             Self::WorkloadApi { source, .. } => Some(match source {
-                WorkloadApiError::Refused { status: 403, .. } => ErrorCode::IdentityDenied,
+                WorkloadApiError::Refused { status: 403, .. } | WorkloadApiError::OtherIdentity { .. } => {
+                    ErrorCode::IdentityDenied
+                }
                 WorkloadApiError::TooLarge | WorkloadApiError::Unreadable(_) => ErrorCode::CertificateUnusable,
                 _ => ErrorCode::IdentityUnavailable,
             }),
@@ -119,6 +121,11 @@ impl CertificateTask {
                 let (request, registry) = (engine.options.request.clone(), engine.options.registry.clone());
                 self.request_of_engine(request, registry).await;
             }
+            Issuer::WorkloadApi(api) if api.is_silent() => {
+                let socket = api.disconnect().socket;
+                let source = WorkloadApiError::Late(ASK_AGAIN.as_secs());
+                self.record_request_failure(&IssueError::WorkloadApi { socket, source });
+            }
             Issuer::WorkloadApi(api) => {
                 let options = api.disconnect();
                 self.connect(options).await;
@@ -152,8 +159,7 @@ impl CertificateTask {
 
     /// Calls the Workload API, which then sends certificates.
     async fn connect(&mut self, options: X509SvidOptions) {
-        let opening = X509SvidStream::open(&options.socket, options.spiffe_id.as_deref());
-        let opened = self.wait_for_answer(opening).await;
+        let opened = self.wait_for_answer(X509SvidStream::open(&options)).await;
         match (opened, &mut self.issuer) {
             (Ok(stream), Issuer::WorkloadApi(api)) => api.connected(stream, self.deps.clock.now()),
             (Err(source), _) => {
@@ -174,10 +180,7 @@ impl CertificateTask {
                 IssuedCertificate::x509(read).map_err(|reason| IssueError::Unusable { path, reason })
             });
         match read {
-            Ok(certificate) => {
-                api.succeeded();
-                self.accept(certificate);
-            }
+            Ok(certificate) => self.accept(certificate),
             Err(error) => self.record_request_failure(&error),
         }
     }

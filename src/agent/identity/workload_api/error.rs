@@ -24,6 +24,12 @@ pub(crate) enum WorkloadApiError {
         /// The API's words.
         text: String,
     },
+    /// The process has other identities than the wanted one.
+    #[error("it does not have the identity that `spiffe_id` names, but {}", offered.join(", "))]
+    OtherIdentity {
+        /// Those that it has.
+        offered: Vec<String>,
+    },
     /// The answer is larger than any that the API gives.
     #[error("the answer is too large")]
     TooLarge,

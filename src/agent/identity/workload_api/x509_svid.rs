@@ -2,7 +2,7 @@
 //! (spiffe.io, "The SPIFFE Workload API": "X.509-SVID Profile").
 
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use keyward_http::tls::der::{Der, SEQUENCE};
@@ -10,6 +10,16 @@ use prost::Message as _;
 
 use super::WorkloadApiError;
 use super::call::{Messages, within_limit};
+use crate::identity::error::quote;
+
+/// A certificate of the Workload API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct X509SvidOptions {
+    /// Path of the API's socket.
+    pub socket: PathBuf,
+    /// Identity to use if this process has several; `None` for the first.
+    pub spiffe_id: Option<String>,
+}
 
 /// A certificate of an identity.
 pub(crate) struct X509Svid {
@@ -37,10 +47,10 @@ pub(crate) struct X509SvidStream {
 }
 
 impl X509SvidStream {
-    /// Calls the API, for this identity if the process has several, or else for the first.
-    pub(crate) async fn open(socket: &Path, spiffe_id: Option<&str>) -> Result<Self, WorkloadApiError> {
-        let messages = within_limit(Messages::open(socket, "FetchX509SVID", &FetchX509Svid {})).await?;
-        Ok(Self { messages, spiffe_id: spiffe_id.map(str::to_owned) })
+    /// Calls the API.
+    pub(crate) async fn open(options: &X509SvidOptions) -> Result<Self, WorkloadApiError> {
+        let messages = within_limit(Messages::open(&options.socket, "FetchX509SVID", &FetchX509Svid {})).await?;
+        Ok(Self { messages, spiffe_id: options.spiffe_id.clone() })
     }
 
     /// Waits for the next certificate. The stream is of no use after an error. Nothing is lost if the call is dropped.
@@ -55,19 +65,22 @@ impl X509SvidStream {
 fn parse(message: Bytes, spiffe_id: Option<&str>) -> Result<X509Svid, WorkloadApiError> {
     let unreadable = WorkloadApiError::Unreadable;
     let found = FetchedX509Svids::decode(message).map_err(|_| unreadable("the message is not of the Workload API"))?;
-    let wanted = |svid: &FetchedX509Svid| spiffe_id.is_none_or(|id| id == svid.spiffe_id);
-    let svid = found.svids.into_iter().find(wanted).ok_or_else(|| {
-        unreadable(match spiffe_id {
-            Some(_) => "this process does not have the identity that `spiffe_id` names",
-            None => "it names no identity",
-        })
-    })?;
+    let wanted = |svid: &&FetchedX509Svid| spiffe_id.is_none_or(|id| id == svid.spiffe_id);
+    let Some(svid) = found.svids.iter().find(wanted) else {
+        return Err(match spiffe_id {
+            None => unreadable("it names no identity"),
+            Some(_) => {
+                let offered = found.svids.iter().take(10).map(|svid| quote(&svid.spiffe_id, 200)).collect();
+                WorkloadApiError::OtherIdentity { offered }
+            }
+        });
+    };
     let certificates = |bytes: &[u8]| split(bytes).ok_or_else(|| unreadable("it holds no certificate"));
     Ok(X509Svid {
         chain: certificates(&svid.certificates)?,
         authorities: certificates(&svid.authorities)?,
-        key: svid.key,
-        spiffe_id: svid.spiffe_id,
+        key: svid.key.clone(),
+        spiffe_id: svid.spiffe_id.clone(),
     })
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use keyward_agent::certificates::{CertificateIssuer, X509SvidOptions};
+use keyward_agent::certificates::CertificateIssuer;
+use keyward_agent::identity::X509SvidOptions;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -194,6 +195,51 @@ async fn an_answer_that_cannot_be_used_takes_nothing_away() {
         bench.until(|bench| bench.warning().is_empty()).await;
         assert_eq!(bench.state(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_that_sends_nothing_is_reported_and_asked_again() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let (api, domain) = (Api::start(&bench.path("agent.sock")), Domain::new("domain"));
+    bench.start_of(issuer(&bench), bench.options());
+    bench.until(|bench| bench.reason().contains("no response within 60 s")).await;
+    sleep(HOUR).await;
+    assert!((30..=62).contains(&api.connections()), "{}", api.connections());
+    api.send(Part::Message(domain.message(bench.now(), None, &[&domain])));
+    bench.until(|bench| bench.reason().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_that_ends_its_answer_after_each_certificate_is_not_called_in_a_loop() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let (api, domain) = (Api::start(&bench.path("agent.sock")), Domain::new("domain"));
+    bench.start_of(issuer(&bench), bench.options());
+    for _ in 0..2000 {
+        api.send(Part::Message(domain.message(bench.now(), None, &[&domain])));
+        api.send(Part::End("14"));
+    }
+    sleep(HOUR).await;
+    assert!((100..=300).contains(&api.connections()), "{}", api.connections());
+    bench.served();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_without_the_wanted_identity_is_told_which_it_has() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    let (api, domain) = (Api::start(&bench.path("agent.sock")), Domain::new("domain"));
+    let spiffe_id = Some("spiffe://example.org/other".to_owned());
+    let options = X509SvidOptions { socket: bench.path("agent.sock"), spiffe_id };
+    bench.start_of(CertificateIssuer::WorkloadApi(options), bench.options());
+    api.send(Part::Message(domain.message(bench.now(), None, &[&domain])));
+    bench.until(|bench| bench.reason().contains("does not have the identity")).await;
+    assert!(bench.reason().ends_with("but spiffe://example.org/web"), "{}", bench.reason());
+    assert_eq!(world.health.components()["certificate/web"].code.unwrap().as_str(), "KW-1121");
 }
 
 #[tokio::test(start_paused = true)]

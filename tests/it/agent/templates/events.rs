@@ -364,7 +364,8 @@ async fn a_server_without_events_is_told_once_with_the_remedy_and_asked_again_ho
         let followed = Followed::start(&world, &session, None, Some(reply)).await;
         sleep(MINUTE * 230).await;
         let attempts = followed.server.heads().len();
-        assert!((4..=5).contains(&attempts), "{status}: {attempts}");
+        // Another token of the session may come in between, which asks once more.
+        assert!((4..=6).contains(&attempts), "{status}: {attempts}");
         let lines = logged("agent.secret.events.failed");
         let message = lines[0]["message"].as_str().unwrap();
         assert!(lines.len() == 1 && message.contains("Vault Enterprise has them from 1.16"), "{lines:?}");
