@@ -88,8 +88,9 @@ fn parse_signing_key(key: &Value) -> Option<IssuerKey> {
         None | Some(Value::Null) => Some(None),
         Some(value) => value.as_str().map(Some),
     };
-    // RFC 7517, 4.2: the other registered use, `enc`, is for encryption.
-    optional("use")?.is_none_or(|usage| usage == "sig").then_some(())?;
+    // RFC 7517, 4.2: the other registered use, `enc`, is for encryption. A bundle of SPIFFE marks its keys of tokens, beside those of
+    // certificates (spiffe.io, "SPIFFE Trust Domain and Bundle", 4.2.2).
+    optional("use")?.is_none_or(|usage| ["sig", "jwt-svid"].contains(&usage)).then_some(())?;
     let (key_type, decoding) = match (text("kty")?, text("crv")) {
         ("RSA", _) => (KeyType::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),
         ("EC", Some("P-256")) => (KeyType::P256, DecodingKey::from_ec_components(text("x")?, text("y")?)),
@@ -123,4 +124,29 @@ pub(super) enum FetchError {
 
 fn cause(error: &client::BuildError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_serves_for_tokens_unless_it_says_otherwise() {
+        let check = |usage: Value, expected: bool| {
+            let mut key = json!({
+                "kty": "EC", "crv": "P-256", "kid": "a",
+                "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+            });
+            key["use"] = usage;
+            assert_eq!(parse_signing_key(&key).is_some(), expected, "{key}");
+        };
+        for usage in [Value::Null, json!("sig"), json!("jwt-svid")] {
+            check(usage, true);
+        }
+        for usage in [json!("enc"), json!("x509-svid"), json!(""), json!(["sig"])] {
+            check(usage, false);
+        }
+    }
 }

@@ -67,12 +67,11 @@ fn parse(message: Bytes, spiffe_id: Option<&str>) -> Result<X509Svid, WorkloadAp
     let found = FetchedX509Svids::decode(message).map_err(|_| unreadable("the message is not of the Workload API"))?;
     let wanted = |svid: &&FetchedX509Svid| spiffe_id.is_none_or(|id| id == svid.spiffe_id);
     let Some(svid) = found.svids.iter().find(wanted) else {
-        return Err(match spiffe_id {
-            None => unreadable("it names no identity"),
-            Some(_) => {
-                let offered = found.svids.iter().take(10).map(|svid| quote(&svid.spiffe_id, 200)).collect();
-                WorkloadApiError::OtherIdentity { offered }
-            }
+        let offered: Vec<_> = found.svids.iter().take(10).map(|svid| quote(&svid.spiffe_id, 200)).collect();
+        return Err(if offered.is_empty() {
+            unreadable("it names no identity")
+        } else {
+            WorkloadApiError::OtherIdentity { offered }
         });
     };
     let certificates = |bytes: &[u8]| split(bytes).ok_or_else(|| unreadable("it holds no certificate"));
