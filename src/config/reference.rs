@@ -48,12 +48,13 @@ pub(super) enum DefaultValue {
 }
 
 /// Headings of sections that are not of the first kind, with their kinds.
-const SECTION_KINDS: [(&str, &str); 5] = [
+const SECTION_KINDS: [(&str, &str); 6] = [
     ("of an API proxy", "api_proxy"),
     ("of identities", "identity"),
     ("of pages", "ui"),
     ("for systemd", "systemd_credentials"),
     ("of SSH", "ssh"),
+    ("of SPIFFE", "spiffe"),
 ];
 
 /// Returns all sections, in the order of the document.
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(key("connect_timeout").default, DefaultValue::Literal("\"5s\""));
         assert_eq!((key("address").kind, key("address").takes_references), ("text", true));
         let kinds: Vec<_> = sections().iter().filter_map(|section| section.section_kind).collect();
-        assert_eq!(kinds, ["ssh", "api_proxy", "identity", "ui", "systemd_credentials"]);
+        assert_eq!(kinds, ["ssh", "spiffe", "api_proxy", "identity", "ui", "systemd_credentials"]);
     }
 
     #[test]

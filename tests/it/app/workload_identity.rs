@@ -249,6 +249,6 @@ fn vaults_own_method_takes_the_certificate_of_the_workload_api() {
         let (code, output, error) = log_in("web");
         assert!(code == 0 && output.contains("\"web\""), "{code} {output}{error}");
         let (code, output, error) = log_in("other");
-        assert!(code != 0 && error.contains("failed to match all constraints"), "{code} {output}{error}");
+        assert!(code != 0 && error.contains("no chain matching all constraints"), "{code} {output}{error}");
     });
 }

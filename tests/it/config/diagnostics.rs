@@ -63,7 +63,7 @@ fn an_unknown_key_comes_with_a_suggestion_or_the_known_keys() {
         "\"\\u001b[31m\" = 1\n",
         &[concat!(
             "a.toml:1:1: \"\\u{1b}[31m\": an unknown key; ",
-            "known keys: agent, log, server, session, identity, sink, templates, template, env_template, certificate, process, listener, caller, credential, audit, acl, gateway"
+            "known keys: agent, log, server, session, templates, certificate, identity, sink, template, env_template, process, listener, caller, credential, audit, acl, gateway"
         )],
     );
 }

@@ -93,7 +93,7 @@ pub(in crate::config) const SECTIONS: &[Section] = &[
             with_server!("[session.a.cert]\nclient_cert = \"/run/cert\"\nclient_key = \"/run/key\"\n@\n"),
             with_server!(
                 "[certificate.x]\nkind = \"spiffe\"\nworkload_api = \"/run/spire.sock\"\nfolder = \"/run/keyward/svid\"\n\
-                 [session.a.cert]\n@\n"
+                 [session.a.cert]\ncertificate = \"x\"\n@\n"
             ),
         ],
     ),
