@@ -1,6 +1,7 @@
 """Uses the SDKs of Azure, AWS and Google Cloud for Python, as programs on them do, against keyward's identity listener.
 
     identity_sdks.py app-service RESOURCE SECONDS
+    identity_sdks.py workload-identity SECONDS
     identity_sdks.py aws SECONDS
     identity_sdks.py gcp CREDENTIAL_FILE SECONDS
 
@@ -10,7 +11,10 @@ requests and of different tokens.
 
 import base64
 import json
+import ssl
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -69,6 +73,54 @@ def aws(seconds):
     follow(seconds, ask)
 
 
+def workload_identity(seconds):
+    from azure.identity import WorkloadIdentityCredential
+
+    assertions = []
+
+    class Authority(BaseHTTPRequestHandler):
+        """Takes the place of Microsoft Entra ID."""
+
+        def do_POST(self):
+            form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+            assertions.append(form["client_assertion"][0])
+            answer(self, {"access_token": "a", "expires_in": 60, "token_type": "Bearer"})
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Authority)
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
+        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=authority"
+        command = [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+        subprocess.run(command, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        authority = f"https://127.0.0.1:{server.server_port}"
+
+        def ask():
+            # Tenant, client and file come from the variables.
+            options = {"authority": authority, "disable_instance_discovery": True, "connection_verify": certificate}
+            with WorkloadIdentityCredential(**options) as credential:
+                credential.get_token("https://management.azure.com/.default")
+            return assertions[-1], end(assertions[-1])
+
+        follow(seconds, ask)
+
+
+def answer(handler, content):
+    """Answers a request with JSON."""
+    body = json.dumps(content).encode()
+    handler.send_response(200)
+    handler.send_header("content-type", "application/json")
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
 def gcp(file, seconds):
     import google.auth.identity_pool
     import google.auth.transport.requests
@@ -82,13 +134,8 @@ def gcp(file, seconds):
             form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
             subjects.append(form["subject_token"][0])
             issued = "urn:ietf:params:oauth:token-type:access_token"
-            answer = {"access_token": "a", "expires_in": 60, "token_type": "Bearer", "issued_token_type": issued}
-            body = json.dumps(answer).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            token = {"access_token": "a", "expires_in": 60, "token_type": "Bearer", "issued_token_type": issued}
+            answer(self, token)
 
         def log_message(self, *_):
             pass
@@ -109,4 +156,5 @@ def gcp(file, seconds):
 
 
 if __name__ == "__main__":
-    {"app-service": app_service, "aws": aws, "gcp": gcp}[sys.argv[1]](*sys.argv[2:])
+    forms = {"app-service": app_service, "workload-identity": workload_identity, "aws": aws, "gcp": gcp}
+    forms[sys.argv[1]](*sys.argv[2:])

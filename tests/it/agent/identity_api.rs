@@ -95,15 +95,21 @@ impl Scene {
 
     /// The programs on the SDKs for Go and for Python, at the same time.
     pub(super) fn sdks(&self, arguments: &[&str], variables: &[(&str, &str)]) -> [String; 2] {
+        std::thread::scope(|scope| {
+            let python = scope.spawn(|| self.python_sdk(arguments, variables));
+            [self.go_sdk(arguments, variables), python.join().unwrap()]
+        })
+    }
+
+    /// The program on the SDKs for Python, with only these variables.
+    pub(super) fn python_sdk(&self, arguments: &[&str], variables: &[(&str, &str)]) -> String {
         let mut command = Command::new(clients().join("bin/python"));
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/identity_sdks.py");
         // The SDKs look for files below the home.
-        let home = ("HOME", self.agent.path("home"));
-        command.arg(script).args(arguments).env_clear().envs([home]).envs(variables.iter().copied());
-        std::thread::scope(|scope| {
-            let python = scope.spawn(|| self.run_sdk(&mut command));
-            [self.go_sdk(arguments, variables), python.join().unwrap()]
-        })
+        let variables = [("HOME", self.agent.path("home").display().to_string())]
+            .into_iter()
+            .chain(variables.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        self.run_sdk(command.arg(script).args(arguments).env_clear().envs(variables))
     }
 
     /// Azure's SDK for JavaScript, for 25 seconds.

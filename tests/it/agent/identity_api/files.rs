@@ -47,3 +47,30 @@ fn a_program_of_exec_and_the_process_get_the_variables_of_an_identity_and_its_fi
         assert!(!log.contains("canary") && !log.contains("eyJ"), "{status} {log}");
     });
 }
+
+#[test]
+fn azures_sdk_finds_a_token_in_the_file_that_has_not_expired() {
+    run_in_network_namespace(|| {
+        let sink = format!(
+            "[sink.federated]\nidentity = \"azure\"\nresource = \"{ARM}\"\npath = \"FOLDER/federated.token\"\n"
+        );
+        // An hour is eight seconds here.
+        let scene = Scene::start(Duration::from_secs(8), &sink, "");
+        scene.agent.sink("federated.token");
+        let file = scene.agent.path("federated.token").display().to_string();
+        let variables = [
+            ("AZURE_FEDERATED_TOKEN_FILE", file.as_str()),
+            ("AZURE_TENANT_ID", "72f988bf-0000-0000-0000-000000000000"),
+            ("AZURE_CLIENT_ID", "6b3a3a7c-0000-0000-0000-000000000000"),
+            ("PATH", "/usr/bin:/bin"),
+        ];
+        let before = scene.upstream_calls();
+        let text = scene.python_sdk(&["workload-identity", "25"], &variables);
+        let calls = scene.upstream_calls() - before;
+        let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let [requests, tokens] = numbers.as_slice() else { panic!("{text}") };
+        assert!(*requests > 20 && (3..=6).contains(tokens), "{requests} requests, {tokens} tokens");
+        // The file is replaced while the program starts and ends, too.
+        assert!(calls <= tokens + 2, "{calls} calls for {tokens} tokens");
+    });
+}
