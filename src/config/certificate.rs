@@ -41,34 +41,30 @@ const DEFAULT_PUBLIC_MODE: u32 = 0o644;
 const DEFAULT_PKI_MOUNT: &str = "pki";
 const DEFAULT_SSH_MOUNT: &str = "ssh";
 
-/// Kind of a certificate.
+/// Kind of an engine.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+pub(super) enum EngineKind {
     Pki,
     Ssh,
-    Spiffe,
 }
 
-/// Tables of certificates: those that need no session, and those of engines.
-pub(super) struct Tables<'a> {
-    pub(super) svids: Vec<(String, Reader<'a>)>,
-    engines: Vec<(String, Kind, Reader<'a>)>,
-}
+/// Tables of certificates by name.
+type Tables<'a> = Vec<(String, Reader<'a>)>;
 
 /// A certificate that was read, with the location and the name of the key of its output.
 pub(super) type Located = (Certificate, Location, &'static str);
 
-/// Sorts the tables by what their certificates need.
-pub(super) fn sort(tables: Vec<(String, Reader<'_>)>) -> Tables<'_> {
-    let kinds = [("pki", Kind::Pki), ("ssh", Kind::Ssh), ("spiffe", Kind::Spiffe)];
-    let mut sorted = Tables { svids: Vec::new(), engines: Vec::new() };
+/// Returns the tables of the Workload API's certificates, which need no session, and those of engines.
+pub(super) fn sort(tables: Tables<'_>) -> (Tables<'_>, Vec<(EngineKind, String, Reader<'_>)>) {
+    let kinds = [("pki", Some(EngineKind::Pki)), ("ssh", Some(EngineKind::Ssh)), ("spiffe", None)];
+    let (mut svids, mut engines) = (Vec::new(), Vec::new());
     for (name, mut reader) in tables {
-        match reader.choice("kind", &kinds).unwrap_or(Kind::Pki) {
-            Kind::Spiffe => sorted.svids.push((name, reader)),
-            kind => sorted.engines.push((name, kind, reader)),
+        match reader.choice("kind", &kinds).unwrap_or(Some(EngineKind::Pki)) {
+            None => svids.push((name, reader)),
+            Some(kind) => engines.push((kind, name, reader)),
         }
     }
-    sorted
+    (svids, engines)
 }
 
 /// Reads a certificate of the Workload API.
@@ -82,7 +78,7 @@ const DAY: Duration = Duration::from_hours(24);
 
 /// Reads all certificates. Each has its own files.
 pub(super) fn read_all(
-    tables: Tables<'_>,
+    engines: Vec<(EngineKind, String, Reader<'_>)>,
     svids: Vec<Located>,
     context: TemplateContext<'_>,
     templates: &[Template],
@@ -93,7 +89,7 @@ pub(super) fn read_all(
         sinks.map(|sink| (sink.options.path.clone(), format!("sink {}", sink.options.name))).collect();
     let rendered = templates.iter().filter_map(|template| Some((&template.options, template.options.file.as_ref()?)));
     files.extend(rendered.map(|(options, file)| (file.destination.clone(), format!("template {}", options.text.name))));
-    let engines = tables.engines.into_iter().map(|(name, kind, reader)| read_engine(name, kind, reader, context));
+    let engines = engines.into_iter().map(|(kind, name, reader)| read_engine(name, kind, reader, context));
     let mut all: Vec<Located> = svids.into_iter().chain(engines).collect();
     all.sort_by(|(one, ..), (other, ..)| one.options.name.cmp(&other.options.name));
     let mut read = Vec::new();
@@ -111,12 +107,12 @@ pub(super) fn read_all(
 }
 
 /// Reads a certificate of an engine.
-fn read_engine(name: String, kind: Kind, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Located {
+fn read_engine(name: String, kind: EngineKind, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Located {
     let session = template::session(&mut reader, context.sessions);
     reject_without_secrets(&reader, reader.at, &reader.path.clone(), &session, context.sessions);
     let (request, place) = match kind {
-        Kind::Ssh => ssh::read(&mut reader),
-        _ => (read_request(&mut reader), output::read(&mut reader, &name)),
+        EngineKind::Ssh => ssh::read(&mut reader),
+        EngineKind::Pki => (read_request(&mut reader), output::read(&mut reader, &name)),
     };
     let renewal = RenewalPolicy {
         renew_at: reader.parse_text("renew_at", renew_at),

@@ -63,9 +63,8 @@ fn certificate_of_api(
     name: &Text,
     certificates: &[&Certificate],
 ) -> Option<((PathBuf, PathBuf), AwaitedCertificate)> {
-    let fail = |code: Option<ErrorCode>, message: String, advice: String| {
-        let message = (code.unwrap_or(ErrorCode::InvalidValue), message);
-        table.scope.diagnostics.error(name.at, &name.key, message, advice);
+    let fail = |code: ErrorCode, message: String, advice: String| {
+        table.scope.diagnostics.error(name.at, &name.key, (code, message), advice);
     };
     let found = certificates.iter().find(|certificate| certificate.options.name == name.value);
     let found = found.and_then(|certificate| match &certificate.issuer {
@@ -78,12 +77,12 @@ fn certificate_of_api(
             "name one of the kind spiffe; those of an engine need the session that they would log in".to_owned()
         });
         let message = format!("there is no certificate {} of the kind spiffe", quote(&name.value));
-        fail(Some(ErrorCode::UnknownName), message, advice);
+        fail(ErrorCode::UnknownName, message, advice);
         return None;
     };
     let Some(files) = options.output.pair() else {
         let message = format!("the certificate {} has no files in PEM", quote(&name.value));
-        fail(None, message, "give it a folder or a bundle".to_owned());
+        fail(ErrorCode::InvalidValue, message, "give it a folder or a bundle".to_owned());
         return None;
     };
     let awaited = AwaitedCertificate { file: files.0.clone(), svid: svid.clone() };

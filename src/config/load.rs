@@ -117,8 +117,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let state_dir = agent.state_dir.as_deref();
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
     // Sessions may log in with these.
-    let mut certificate_tables = certificate::sort(top.tables("certificate"));
-    let svids = std::mem::take(&mut certificate_tables.svids);
+    let (svids, engine_certificates) = certificate::sort(top.tables("certificate"));
     let svids: Vec<_> =
         svids.into_iter().map(|(name, table)| certificate::read_svid(name, table, shared.command_debounce)).collect();
     let identities: Vec<_> = svids.iter().map(|(certificate, ..)| certificate).collect();
@@ -133,7 +132,7 @@ fn read(mut top: Reader<'_>, valid_listeners: &mut Vec<Listener>) -> Option<Conf
     let context = template::TemplateContext { sessions: &all_sessions, sinks: &sinks, certificates: &[], shared };
     let templates = template::read_files(top.tables("template"), context);
     let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
-    let certificates = certificate::read_all(certificate_tables, svids, context, &templates, top.scope.diagnostics);
+    let certificates = certificate::read_all(engine_certificates, svids, context, &templates, top.scope.diagnostics);
     let (mut process, process_identity) = top.table("process").map(process::read).unzip();
     let tables = top.tables("listener");
     let listener_locations = locations(&tables);

@@ -67,6 +67,7 @@ pub use metadata::machine_fields;
 pub use method::{AwaitedCertificate, IdentityMethod};
 pub(crate) use preflight::{PreflightVerdict, preflight};
 pub use provider_variables::ProviderVariables;
+pub(crate) use retry::NOT_REGISTERED;
 pub(crate) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 pub use shared_source::SharedSource;
 pub use token_origin::IdentityTokenOrigin;

@@ -18,6 +18,10 @@ pub(super) enum IdentityEndpoint {
     WorkloadApi,
 }
 
+/// Usual cause of a refusal by the Workload API.
+pub(crate) const NOT_REGISTERED: &str =
+    "no registration entry has selectors that fit this process: its user, unit, path or pod";
+
 /// Meaning of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
@@ -273,11 +277,7 @@ const fn rule(failure_kind: FailureKind, endpoint: IdentityEndpoint) -> RetryRul
             ),
         ),
         // SPIRE's agent learns of a new entry within some seconds.
-        FailureKind::NotRegistered => (
-            &[1, 2, 4, 8],
-            IdentityErrorKind::Denied,
-            Some("no registration entry has selectors that fit this process: its user, unit, path or pod"),
-        ),
+        FailureKind::NotRegistered => (&[1, 2, 4, 8], IdentityErrorKind::Denied, Some(NOT_REGISTERED)),
         FailureKind::Rejected => (&[], IdentityErrorKind::Config, None),
     };
     RetryRule { waits, kind, hint }

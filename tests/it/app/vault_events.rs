@@ -86,8 +86,8 @@ fn events_of_a_server_of_websockets_change_the_file_of_the_running_program() {
             has(&format!("p{number}"));
         }
         assert_eq!(agent.metric("keyward_secret_events_total{session=\"web\",outcome=\"read\"}"), 3);
-        // Three pings of the server are answered within their time limit, or it would have closed the connection.
-        std::thread::sleep(Duration::from_secs(4));
+        websockets.send("ping");
+        assert_eq!(websockets.next()["answered"], 3, "pings of the server");
         // It restarts, and a change in between has no event.
         world.put("app", &json!({ "password": "p4" }));
         websockets.send("");

@@ -17,7 +17,7 @@ use crate::certificates::key::PrepareError;
 use crate::certificates::metrics::IssuedCertificateMetrics;
 use crate::certificates::request::{CertificateRequest, PreparedRequest};
 use crate::certificates::x509::X509Files;
-use crate::identity::{WorkloadApiError, X509Svid, X509SvidOptions, X509SvidStream};
+use crate::identity::{NOT_REGISTERED, WorkloadApiError, X509Svid, X509SvidOptions, X509SvidStream};
 use crate::rotation::RotatedCertificate;
 use crate::secrets::{Permit, ReadFailure, SecretRegistry};
 use crate::server_client::{CallError, TokenVerdict};
@@ -30,7 +30,7 @@ enum IssueError {
     Call { path: String, source: CallError },
     #[error("the answer of {path} cannot be used: {reason}")]
     Unusable { path: String, reason: Unusable },
-    #[error("the Workload API at {} gives no certificate{}", socket.display(), hint(source))]
+    #[error("the Workload API at {} gives no certificate{}", socket.display(), usual_cause(source))]
     WorkloadApi { socket: PathBuf, source: WorkloadApiError },
     #[error(transparent)]
     Prepare(PrepareError),
@@ -60,13 +60,11 @@ impl IssueError {
     }
 }
 
-/// Advice for an answer that has a usual cause.
-fn hint(error: &WorkloadApiError) -> &'static str {
+/// Returns the usual cause of a refusal in parentheses, or nothing.
+fn usual_cause(error: &WorkloadApiError) -> String {
     match error {
-        WorkloadApiError::Refused { status: 403, .. } => {
-            " (no registration entry has selectors that fit this process: its user, unit, path or pod)"
-        }
-        _ => "",
+        WorkloadApiError::Refused { status: 403, .. } => format!(" ({NOT_REGISTERED})"),
+        _ => String::new(),
     }
 }
 

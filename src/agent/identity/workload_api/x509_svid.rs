@@ -65,9 +65,9 @@ impl X509SvidStream {
 fn parse(message: Bytes, spiffe_id: Option<&str>) -> Result<X509Svid, WorkloadApiError> {
     let unreadable = WorkloadApiError::Unreadable;
     let found = FetchedX509Svids::decode(message).map_err(|_| unreadable("the message is not of the Workload API"))?;
-    let wanted = |svid: &&FetchedX509Svid| spiffe_id.is_none_or(|id| id == svid.spiffe_id);
-    let Some(svid) = found.svids.iter().find(wanted) else {
-        let offered: Vec<_> = found.svids.iter().take(10).map(|svid| quote(&svid.spiffe_id, 200)).collect();
+    let offered: Vec<_> = found.svids.iter().take(10).map(|svid| quote(&svid.spiffe_id, 200)).collect();
+    let wanted = |svid: &FetchedX509Svid| spiffe_id.is_none_or(|id| id == svid.spiffe_id);
+    let Some(svid) = found.svids.into_iter().find(wanted) else {
         return Err(if offered.is_empty() {
             unreadable("it names no identity")
         } else {
@@ -78,8 +78,8 @@ fn parse(message: Bytes, spiffe_id: Option<&str>) -> Result<X509Svid, WorkloadAp
     Ok(X509Svid {
         chain: certificates(&svid.certificates)?,
         authorities: certificates(&svid.authorities)?,
-        key: svid.key.clone(),
-        spiffe_id: svid.spiffe_id.clone(),
+        key: svid.key,
+        spiffe_id: svid.spiffe_id,
     })
 }
 
